@@ -1,0 +1,80 @@
+//! Where functions run, as the API sees it: the trait [`Backend`], an in-memory [`fake`] for tests, and the [`suite`] that every
+//! backend must pass.
+//!
+//! The seam lies at *desired state*: the API says what should be true and hears what is. Processes, pods, images and ports stay behind it.
+
+pub mod fake;
+pub mod suite;
+
+mod code;
+mod types;
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_core::Stream;
+use sless_core::Runtime;
+
+pub use code::{CodeError, CodeStore};
+pub use types::{
+    BackendError, BuildStatus, CodeRef, Endpoint, FunctionRef, FunctionSpec, FunctionStatus, Generation,
+    Revision, Secret,
+};
+
+/// A stream that owns what it needs.
+pub type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
+
+/// Where functions run. Speaks of desired state, never of pods or processes.
+#[async_trait]
+pub trait Backend: Debug + Send + Sync {
+    /// The runtimes that there are.
+    fn runtimes(&self) -> Vec<Runtime>;
+
+    /// Asks for `spec`; returns as soon as the wish is known, not when it has come true.
+    ///
+    /// `generation` only grows for a function; a call with an older one than the last is ignored. The same revision again is
+    /// not built or started again, unless it has failed (then it is tried once more), but its status then tells of `generation`.
+    /// A revision that does not build or load never replaces one that answers.
+    ///
+    /// # Errors
+    /// [`BackendError::Conflict`] if somebody else owns what would be changed; [`BackendError::Unavailable`] may be tried again.
+    async fn apply_function(&self, spec: FunctionSpec, generation: Generation) -> Result<(), BackendError>;
+
+    /// Removes it and all that it made; returns as soon as the wish is known. Gone already counts as success.
+    ///
+    /// Afterwards [`Backend::endpoints`] gives nothing for it, and once all of it is gone [`Backend::status`] is `None` and a
+    /// status with `gone` has been sent to the watchers.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] may be tried again.
+    async fn delete_function(&self, function: &FunctionRef) -> Result<(), BackendError>;
+
+    /// What is known of a function now; `None` when there is nothing of it. Cheap.
+    fn status(&self, function: &FunctionRef) -> Option<FunctionStatus>;
+
+    /// The present state of every function first, then each change. Ends only on shutdown.
+    fn watch_functions(&self) -> BoxStream<FunctionStatus>;
+
+    /// Addresses that can take a call now, best first; empty while none is ready. Cheap: asked for each call.
+    ///
+    /// Who calls one of them keeps the list for as long as the call runs. A backend that replaces the list drains what is no
+    /// longer in it only when nobody holds the old one (`Arc::strong_count`), so that a change fails no call.
+    fn endpoints(&self, function: &FunctionRef) -> Arc<[Endpoint]>;
+
+    /// What the proxy sends as `X-Sless-Proxy-Token`, so that supervisors believe its headers. Cheap.
+    fn proxy_token(&self) -> Secret;
+
+    /// Whose report token this is; `None` if nobody's.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] may be tried again.
+    async fn report_identity(&self, token: &str) -> Result<Option<FunctionRef>, BackendError>;
+
+    /// The last build of a function: its state and its log so far. `None` if there was none.
+    fn build(&self, function: &FunctionRef) -> Option<BuildStatus>;
+
+    /// Lets running calls finish, ends all that this process has started and the watchers' streams. What was asked for is not forgotten.
+    async fn shutdown(&self);
+}
