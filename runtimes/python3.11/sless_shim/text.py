@@ -19,10 +19,14 @@ _BLANK = " \t\n\r"
 
 
 def loads(text):
-    """The value of a text that is known to be JSON."""
+    """The value of a text that has been checked to be JSON."""
     if text[:1] in _BLANK:
         text = text.lstrip(_BLANK)
-    return _scan(text, 0)[0]
+    try:
+        return _scan(text, 0)[0]
+    except (SystemError, StopIteration):    # it leaves its errors to json.decoder, which is not loaded
+        import json
+        return json.loads(text)
 
 
 def loads_bytes(data, start, end):

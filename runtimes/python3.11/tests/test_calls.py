@@ -94,7 +94,7 @@ class Signatures(unittest.TestCase):
         "async def handle(event): return event": {"n": 1},
         "def handle(): return 5": 5,
         "handle = lambda e: e": {"n": 1},
-        "handle = str": "{'n': 1}",
+        "handle = len": 1,
         "import functools\ndef f(a, event, context): return [a, context.attempt]\nhandle = functools.partial(f, 7)": [7, 1],
         "import functools\ndef f(event, flag): return [event, flag]\nhandle = functools.partial(f, flag=7)": [{"n": 1}, 7],
         "class H:\n  def __call__(self, event): return 'called'\nhandle = H()": "called",
@@ -166,14 +166,14 @@ def nested(n):
         with Worker(handler("eval(event)", self.BEFORE)) as worker:
             for expression, status, content_type, body in self.GOOD:
                 with self.subTest(expression):
-                    frame = worker.call(expression)
+                    frame = worker.call(expression, kind="text")
                     self.assertEqual((frame.kind, frame.status, frame.head and frame.type or None, frame.body), ("RESULT", status, content_type, body), frame)
 
     def test_bad_ones(self):
         with Worker(handler("eval(event)", self.BEFORE)) as worker:
             for expression, kind, word in self.BAD:
                 with self.subTest(expression):
-                    frame = worker.call(expression)
+                    frame = worker.call(expression, kind="text")
                     self.assertEqual((frame.kind, frame.head["type"]), ("ERROR", kind), frame)
                     self.assertIn(word, frame.head["message"])
                     self.assertIn(kind, worker.output()[1])
@@ -217,10 +217,10 @@ def handle(event, context): return eval(event)
                     ("agen()", 200, "text/plain; charset=utf-8", [b"a", b"\xff"]), ("iter([b'a'])", 200, "application/octet-stream", [b"a"]),
                     ("iter(())", 200, "text/plain; charset=utf-8", []), ("Closes()", 200, "text/plain; charset=utf-8", [])):
                 with self.subTest(expression):
-                    frame = worker.call(expression)
+                    frame = worker.call(expression, kind="text")
                     self.assertEqual((frame.kind, frame.before[0].status, frame.before[0].type, [f.body for f in frame.before[1:]]), ("END", status, content_type, chunks))
-            self.assertEqual(worker.call("Closes.closed").json, 1)
-            frame = worker.call("(x for x in ['x' * 1_000_000])")
+            self.assertEqual(worker.call("Closes.closed", kind="text").json, 1)
+            frame = worker.call("(x for x in ['x' * 1_000_000])", kind="text")
             self.assertEqual((len(frame.body), frame.before[1].kind), (1_000_000, "CHUNK"))
             self.assertGreater(len(frame.before), 3)
 
@@ -240,14 +240,14 @@ def wrong():
 def handle(event, context): return eval(event)
 """
         with Worker(code) as worker:
-            frame = worker.call("breaks(2)")
+            frame = worker.call("breaks(2)", kind="text")
             self.assertEqual((frame.kind, frame.head["message"], [f.kind for f in frame.before]), ("ERROR", "lost", ["STREAM", "CHUNK", "CHUNK"]))
-            frame = worker.call("breaks(0)")
+            frame = worker.call("breaks(0)", kind="text")
             self.assertEqual((frame.kind, frame.before), ("ERROR", []), "nothing was sent yet: a whole error")
-            frame = worker.call("wrong()")
+            frame = worker.call("wrong()", kind="text")
             self.assertEqual((frame.kind, frame.head["type"]), ("ERROR", "ResultNotSerializable"))
             self.assertIn("chunk 2", frame.head["message"])
-            self.assertEqual(worker.call("closed").json, [2, 0, "wrong"])
+            self.assertEqual(worker.call("closed", kind="text").json, [2, 0, "wrong"])
 
 
 if __name__ == "__main__":
