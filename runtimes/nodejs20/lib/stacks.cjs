@@ -1,0 +1,17 @@
+'use strict'
+// Where the handler is stuck: a thread that waits for a byte on the stack pipe and asks V8 for the main thread's stack, which
+// answers in the middle of a busy loop or of a regular expression.
+const { join } = require('node:path')
+
+function watch([request, answer]) {
+  const { Worker } = require('node:worker_threads')
+  // Its environment is empty and its flags are none, or the function's NODE_OPTIONS would run in it.
+  const watcher = new Worker(join(__dirname, 'watcher.cjs'), {
+    env: {}, execArgv: [], argv: [], trackUnmanagedFds: false, workerData: { request, answer },
+    resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 1, stackSizeMb: 1 },
+  })
+  watcher.on('error', () => {})      // then there are no stacks; the handler is not concerned
+  watcher.unref()
+}
+
+module.exports = { watch }
