@@ -58,12 +58,14 @@ class Loop:
         return task.result()
 
     async def take(self, source, each):
-        """Gives each chunk of an async iterator to `each`."""
+        """Gives each chunk of an async iterator to `each`, which may want to be awaited."""
         task = asyncio.current_task()
         self._streams[task] = source
         try:
             async for value in source:
-                each(value)
+                taken = each(value)
+                if taken is not None:
+                    await taken
         finally:
             del self._streams[task]
             close = getattr(source, "aclose", None)

@@ -81,17 +81,6 @@ class Serial:
         if not begun:
             wire.chunk(fd, call, b"", wire.stream(call, stream.status, stream.head("")))
 
-    def leave_child(self, error):
-        """A fork of the handler's that has come back: it ends here, as the script would."""
-        code = 0
-        if isinstance(error, SystemExit):
-            code = self.worker.exit_code(error)
-        elif error is not None:
-            log(describe(error)[1])
-            code = 1
-        output.flush()
-        os._exit(code)
-
 
 def serve(worker):
     serial = Serial(worker)
@@ -145,7 +134,7 @@ def serve(worker):
             except BaseException as raised:
                 error = raised
             if getpid() != pid:
-                serial.leave_child(error)
+                worker.leave_child(error)
             if error is not None:
                 failed, printed = describe(error)
                 log(printed)

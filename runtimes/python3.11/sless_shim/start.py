@@ -41,6 +41,17 @@ class Worker:
         output.flush()
         os._exit(code)
 
+    def leave_child(self, error):
+        """A fork of the handler's that has come back: it ends here, as the script would."""
+        code = 0
+        if isinstance(error, SystemExit):
+            code = self.exit_code(error)
+        elif error is not None:
+            log(describe(error)[1])
+            code = 1
+        output.flush()
+        os._exit(code)
+
     def exit_code(self, error):
         """Of a SystemExit, as Python has it."""
         code = error.code
