@@ -1,5 +1,6 @@
 """Plays the supervisor for one real worker process: its descriptors, its frames, its pipes."""
 import base64
+import fcntl
 import json
 import os
 import select
@@ -78,6 +79,8 @@ class Worker:
         self.told, tell = os.pipe()
         pipes = [(os.pipe(), os.pipe()) for _ in range(pairs)]
         self.outputs = [(out[0], err[0]) for out, err in pipes]
+        for fd in (fd for pair in self.outputs for fd in pair):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, 1 << 20)        # nobody reads while a test waits for a frame
         inherited = [*theirs, self.shared, ask_read, tell, *(fd for out, err in pipes for fd in (out[1], err[1]))]
         at = 3 + slots
         self.hello = {"protocol": 1, "entrypoint": entrypoint, "function_dir": str(self.dir), "namespace": "testing", "function": "f", "revision": "r1",
