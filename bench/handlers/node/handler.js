@@ -1,0 +1,3 @@
+const { call } = require('./ops')
+
+exports.handle = (event) => call(event)

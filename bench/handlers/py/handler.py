@@ -1,0 +1,5 @@
+from ops import call
+
+
+def handle(event, context):
+    return call(event)
