@@ -37,6 +37,8 @@ def main():
     missing = [row for row in rows if not all(map(os.path.exists, row.needs))]
     rows = [row for row in rows if row not in missing]
     for row in missing:
+        if row.kind != "peer":
+            raise SystemExit(f"{row.name}: {row.needs[0]} is not there; make it with: scripts/build")
         print(f"{row.name}: left out, {next(file for file in row.needs if not os.path.exists(file))} is not there", file=sys.stderr)
     plan = {"speed": lambda row: cases.speed(row, args.secs), "cold": lambda row: cases.cold(row, 3 if args.quick else 5),
             "records": lambda row: cases.records(row, args.secs), "kills": lambda row: cases.kills(row, 2 if args.quick else 5)}

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rows import HANDLERS, LIMITS, NODE, PYTHON, ROOT
+from rows import HANDLERS, LIMITS, NODE, PYTHON, SLESS
 
 TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 NICE = os.environ.get("BENCH_NICE", "-15")      # of hosts and load alike, so that what else runs here weighs little
@@ -139,14 +139,14 @@ class Host:
 
         def look():
             status, body, _ = self.post({"op": "hello", "name": "first"}, timeout=10)
-            return status == 200 and b"first" in body and time.monotonic() - self.began
+            return status == 200 and b"hello" in body and time.monotonic() - self.began
         return self.wait(look, within)
 
     def deploy(self, within):
         """The function of this row. It is built and started, so its row says nothing of cold starts."""
         self.wait(lambda: self.post({}, path="/ready")[0] in (200, 405), within)
         client = self.env | {"SLESS_URL": f"http://127.0.0.1:{self.port}", "SLESS_TOKEN": "bench"}
-        done = subprocess.run([str(ROOT / "target/release/sless"), "deploy", str(HANDLERS / self.row.lang), "--name", f"bench-{self.row.lang}"],
+        done = subprocess.run([SLESS, "deploy", str(HANDLERS / self.row.lang), "--name", f"bench-{self.row.lang}"],
                               env=client, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise RuntimeError(f"deploy failed: {done.stdout}{done.stderr}")

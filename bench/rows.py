@@ -1,7 +1,7 @@
 """The rows of the bench: what is started, and how it is called."""
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent
@@ -10,6 +10,7 @@ HOME = Path(os.environ.get("BENCH_HOME", Path.home() / ".cache/sless/bench"))
 PEERS = HOME / "peers"
 LIMITS = str(HOME / "limits" / "release" / "bench-limits")
 HANDLERS = BENCH / "handlers"
+SUPERVISOR, SLESS = (str(ROOT / "target/release" / name) for name in ("sless-supervisor", "sless"))
 
 
 def interpreter(name):
@@ -36,7 +37,6 @@ class Row:
     needs: tuple = ()           # files without which the row is left out
     kind: str = "peer"          # "limit", "sless", "host"
     hello_only: bool = False
-    flags: dict = field(default_factory=dict)
 
 
 def limit_rows():
@@ -57,11 +57,11 @@ def sless_rows():
                 "SLESS_REPORT_URL": f"http://127.0.0.1:{port + 2}/internal/v1/reports", "SLESS_REPORT_TOKEN_FILE": str(private / "report-token"),
                 "SLESS_SPOOL_DIR": str(private / "spool"),
             }
-        yield Row(f"sless-{lang}", lang, lambda port: [str(ROOT / "target/release/sless-supervisor"), "serve"], env, kind="sless")
+        yield Row(f"sless-{lang}", lang, lambda port: [SUPERVISOR, "serve"], env, needs=(SUPERVISOR,), kind="sless")
     for lang in runtimes:
         def env(port, private, timeout_sec):
             return {"API_LISTEN": f"127.0.0.1:{port}", "API_TOKEN": "bench", "DATA_DIR": str(private / "data"), "RETENTION_COUNT": "100000000"}
-        yield Row(f"sless-host-{lang}", lang, lambda port: [str(ROOT / "target/release/sless"), "up"], env, path=f"/fn/default/bench-{lang}", kind="host")
+        yield Row(f"sless-host-{lang}", lang, lambda port: [SLESS, "up"], env, needs=(SLESS,), path=f"/fn/default/bench-{lang}", kind="host")
 
 
 def peer_rows():

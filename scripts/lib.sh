@@ -34,7 +34,7 @@ apt() {
     # Lists may be missing or old on a fresh machine: once per run.
     [ -n "${APT_UPDATED:-}" ] || apt-get update -qq >&2 || return 1
     export APT_UPDATED=1
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
 }
 
 # need COMMAND PACKAGE [HOW]: installs PACKAGE where the system's package manager has it; else says what gets the command.
