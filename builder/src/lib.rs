@@ -1,0 +1,24 @@
+//! From an uploaded zip to a folder that a worker can run.
+//!
+//! [`inspect`] reads an archive as a hostile thing and says what it holds or why it is not taken;
+//! [`unpack`] puts it into a fresh folder under the same rules; [`build`] does that and installs the
+//! dependencies that `requirements.txt` or `package.json` name. Nothing of the author's is run in this
+//! process, and what installers run sees nothing of this process's environment.
+
+mod build;
+mod entry;
+mod family;
+mod install;
+mod intake;
+mod log;
+mod name;
+mod step;
+mod unpack;
+
+pub use build::{BuildError, BuildJob, build};
+pub use entry::candidates;
+pub use intake::{Contents, IntakeError, Limits, inspect};
+pub use log::{LogLine, read_log};
+pub use name::NameProblem;
+pub use step::HostEnvironment;
+pub use unpack::unpack;

@@ -1,0 +1,100 @@
+//! Builds with real installers, without a package index: packages are local folders.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+#[allow(dead_code, reason = "each test file uses what it needs of it")]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sless_builder::{BuildError, BuildJob, HostEnvironment, Limits, build, read_log};
+use support::{file, pack};
+
+fn job(root: &Path, runtime: &str, files: &[(&str, &str)]) -> BuildJob {
+    let entries: Vec<_> = files.iter().map(|(name, text)| file(name, text)).collect();
+    fs::write(root.join("code.zip"), pack(&entries)).unwrap();
+    BuildJob {
+        archive: fs::File::open(root.join("code.zip")).unwrap(),
+        folder: root.join("code"),
+        log: root.join("log"),
+        cache: root.join("cache"),
+        runtime: runtime.parse().unwrap(),
+        entrypoint: sless_core::Entrypoint::default(),
+        limit: Duration::from_secs(120),
+        limits: Limits::default(),
+        environment: HostEnvironment::pick(
+            std::env::vars_os().chain([("OF_THE_HOST".into(), "sentinel".into())]),
+        ),
+    }
+}
+
+fn log_of(root: &Path) -> String {
+    read_log(&root.join("log")).unwrap().into_iter().map(|line| line.text + "\n").collect()
+}
+
+const SETUP: &str =
+    "from setuptools import setup\nsetup(name='localdep', version='1.0', py_modules=['localdep'])\n";
+
+#[tokio::test]
+async fn npm_installs_with_scripts_that_see_nothing_of_the_host() {
+    let root = tempfile::tempdir().unwrap();
+    let manifest = r#"{"name": "f", "version": "1.0.0", "scripts": {"preinstall": "node steal.js"}, "dependencies": {"dep": "file:./dep"}}"#;
+    let steal = "require('fs').writeFileSync('env.json', JSON.stringify(process.env))";
+    let files = [
+        ("handler.js", "exports.handle = () => 1"),
+        ("package.json", manifest),
+        ("steal.js", steal),
+        ("dep/package.json", r#"{"name": "dep", "version": "1.0.0"}"#),
+    ];
+    let contents = build(job(root.path(), "nodejs20", &files)).await.unwrap();
+    assert_eq!(contents.files, 4);
+    assert!(root.path().join("code/node_modules/dep/package.json").is_file());
+    let seen = fs::read_to_string(root.path().join("code/env.json")).unwrap();
+    assert!(!seen.contains("sentinel") && seen.contains("PATH"), "{seen}");
+    assert!(log_of(root.path()).contains("$ npm install"), "{}", log_of(root.path()));
+}
+
+#[tokio::test]
+async fn a_requirement_that_is_not_there_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let files = [("handler.py", "x"), ("requirements.txt", "--no-index\nnothing-like-this==99.99.99\n")];
+    let error = build(job(root.path(), "python3.11", &files)).await.unwrap_err();
+    assert!(matches!(error, BuildError::Install { tool: "pip", .. }), "{error:?}");
+    assert!(error.to_string().contains("nothing-like-this==99.99.99"), "{error}");
+    assert!(log_of(root.path()).contains("99.99.99"));
+    assert!(!root.path().join("code").exists());
+}
+
+#[tokio::test]
+async fn a_build_ends_at_its_limit_with_all_that_it_started() {
+    let root = tempfile::tempdir().unwrap();
+    let setup = format!(
+        "import subprocess, sys, time\nif 'egg_info' in sys.argv or 'dist_info' in sys.argv:\n    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n    open({:?}, 'w').write(str(child.pid))\n    print('now it hangs', flush=True)\n    time.sleep(600)\n{SETUP}",
+        root.path().join("child")
+    );
+    let files = [("handler.py", "x"), ("requirements.txt", "--no-index\n./dep\n"), ("dep/setup.py", &setup)];
+    let mut job = job(root.path(), "python3.11", &files);
+    job.limit = Duration::from_secs(15);
+    // setuptools is not fetched: what is installed is used.
+    job.environment =
+        HostEnvironment::pick(std::env::vars_os().chain([("PIP_NO_BUILD_ISOLATION".into(), "0".into())]));
+    let started = Instant::now();
+    let error = build(job).await.unwrap_err();
+    assert!(error.to_string().contains("build_timeout_sec"), "{error}\n{}", log_of(root.path()));
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let child = fs::read_to_string(root.path().join("child")).unwrap();
+    let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    let state = state.rsplit(')').next().unwrap().trim_start().chars().next();
+    assert!(matches!(state, None | Some('Z' | 'X')), "the child in its own session is gone, not {state:?}");
+}
+
+#[tokio::test]
+async fn a_broken_manifest_fails_the_build_and_says_where() {
+    let root = tempfile::tempdir().unwrap();
+    let error = build(job(root.path(), "nodejs20", &[("handler.js", "x"), ("package.json", "{,}")]))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("package.json is not valid JSON"), "{error}");
+}
