@@ -17,6 +17,12 @@ def search_path(function_dir):
             site.addsitedir(installed)
         else:
             sys.path.append(installed)
+    if "PYTHONPATH" in os.environ:              # `site` would import it: this is how tracers get into a program (opentelemetry, ddtrace)
+        try:
+            import sitecustomize
+        except ModuleNotFoundError as error:
+            if error.name != "sitecustomize":
+                raise
     # The machine's own packages, which -S leaves out along with the milliseconds that `site` takes. Their .pth files are not run.
     version = "python%d.%d" % sys.version_info[:2]
     environment = sys.executable.rpartition("/bin/")[0]

@@ -146,6 +146,6 @@ def serve(worker):
             else:
                 write_result(fd, call, serial.usage(), *rendered)
             arrived = data = value = result = rendered = context = error = asked = raised = None      # nothing of a call outlives it here
-    except (wire.Broken, wire.Gone) as trouble:
+    except (wire.Broken, wire.Gone, OSError) as trouble:
         log(f"the worker ends: {trouble}\n")
         worker.leave(70)

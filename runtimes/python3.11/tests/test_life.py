@@ -53,6 +53,8 @@ class Loading(unittest.TestCase):
                  "helper.py": "n = 1\n", "data.txt": "data", ".sless/python/dep.py": "n = 2\n", ".sless/python/helper.py": "n = 'wrong'\n", "env/dep2.py": "n = 3\n"}
         with Worker(files, env={"PYTHONPATH": "env"}) as worker:
             self.assertEqual(worker.call().json, [1, 2, 3, "data", "handler.py", 0])
+        with Worker({"handler.py": "import sys\ndef handle(e): return sys.traced\n", "trace/sitecustomize.py": "import sys; sys.traced = 5\n"}, env={"PYTHONPATH": "trace"}) as worker:
+            self.assertEqual(worker.call().json, 5)
         with Worker({**files, ".sless/python/x.pth": "import sys; sys.by_pth = 1\n", "handler.py": "import sys, dep\ndef handle(e): return [sys.by_pth, dep.n]\n"}) as worker:
             self.assertEqual(worker.call().json, [1, 2])
 
@@ -120,7 +122,7 @@ class Errors(unittest.TestCase):
 
 class Output(unittest.TestCase):
     def test_lines_are_there_at_once(self):
-        code = "import sys, time, os\ndef handle(event):\n    print('one', 1)\n    sys.stdout.write('two\\n')\n    sys.stdout.buffer.write(b'three')\n    print('err', file=sys.stderr)\n    if event: os._exit(3)\n    time.sleep(60)\n"
+        code = "import sys, time, os\ndef handle(event):\n    print('one', 1)\n    sys.stdout.write('two\\n')\n    print('err', file=sys.stderr)\n    sys.stdout.buffer.write(b'three')\n    if event: os._exit(3)\n    time.sleep(60)\n"
         with Worker(code) as worker:
             worker.invoke(0)
             self.assertEqual(worker.wait_output(0, 0, "three", within=1), "one 1\ntwo\nthree")
