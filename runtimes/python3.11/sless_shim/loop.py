@@ -25,6 +25,8 @@ class Loop:
         asyncio.set_event_loop(self.loop)
         self._ask, self._answer = ask, answer
         self._streams = {}                      # task: the async generator that it takes from; its frames are in no chain
+        self._running, self._lost = False, None     # a call; what was raised beside it
+        self.loop.set_exception_handler(self._unhandled)
         self.loop.add_reader(ask, self._tell)
 
     def _tell(self):
@@ -48,14 +50,33 @@ class Loop:
         loop = self.loop
         task = loop.create_task(awaitable if asyncio.iscoroutine(awaitable) else _await(awaitable))
         task.add_done_callback(_stop)
+        self._running, self._lost = True, None
         try:
             loop.run_forever()
         finally:
+            self._running = False
             task.remove_done_callback(_stop)
+        if task.done() and self._lost is None:
+            return task.result()
         if not task.done():
             task.cancel()
-            raise RuntimeError("the handler stopped the event loop that it runs on")
-        return task.result()
+            loop.run_until_complete(asyncio.wait([task], timeout=0.5))
+        if task.done() and not task.cancelled():
+            task.exception()                    # asked for, so that nobody reports it once more
+        raise self._lost or RuntimeError("the handler stopped the event loop that it runs on")
+
+    def _unhandled(self, loop, context):
+        """What a callback raises counts as the handler's, which may wait for just that in vain.
+
+        A failed task that nobody awaits comes here when it is collected, maybe in another call: so that is only logged, as asyncio does.
+        """
+        error = context.get("exception")
+        if self._running and error is not None and "handle" in context:
+            if self._lost is None:
+                self._lost = error
+                loop.stop()
+        else:
+            loop.default_exception_handler(context)
 
     async def take(self, source, each):
         """Gives each chunk of an async iterator to `each`, which may want to be awaited."""

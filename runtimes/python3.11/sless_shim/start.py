@@ -98,9 +98,12 @@ def _shut(hello):
 def _environment():
     environ = os.environ
     if environ.get("LC_CTYPE") == "C.UTF-8":        # perhaps Python's own doing, where no locale is set (PEP 538)
-        with open("/proc/self/environ", "rb") as given:
-            if b"\0LC_CTYPE=" not in b"\0" + given.read():
-                del environ["LC_CTYPE"]
+        try:
+            with open("/proc/self/environ", "rb") as given:
+                if b"\0LC_CTYPE=" not in b"\0" + given.read():
+                    del environ["LC_CTYPE"]
+        except OSError:
+            pass                                    # the worker's cage has no /proc: one harmless name more
     environ.setdefault("PYTHONUNBUFFERED", "1")     # for Python processes that the handler starts
     import builtins
     for name in ("exit", "quit"):

@@ -104,6 +104,26 @@ class Errors(unittest.TestCase):
             self.assertIn("stopped the event loop", worker.call("null").head["message"])
             self.assertEqual(worker.call(0).json, 1)
 
+    def test_what_a_callback_raises_is_the_handlers(self):
+        code = py("""
+            import asyncio
+            def bad(): raise ValueError('in a callback')
+            async def work(): raise ValueError('in a task')
+            async def handle(event):
+                if event == 'callback':
+                    asyncio.get_running_loop().call_later(0.01, bad)
+                    await asyncio.Event().wait()
+                if event == 'retrieved':
+                    await asyncio.gather(work(), return_exceptions=True)
+                return 'fine'
+        """)
+        with Worker(code) as worker:
+            for event, wanted in (("callback", "in a callback"), ("retrieved", None), ("", None)):
+                with self.subTest(event):
+                    frame = worker.call(event, kind="text")
+                    self.assertEqual(frame.head["message"] if wanted else frame.body, wanted or b"fine")
+                    self.assertEqual("ValueError" in worker.output()[1], bool(wanted))
+
     def test_chained_ones(self):
         with Worker("def handle(event):\n    try: 1 / 0\n    except ZeroDivisionError as e: raise ValueError('second') from e\n") as worker:
             trace = worker.call().head["traceback"]
