@@ -1,20 +1,19 @@
 """Processes that a handler starts: the supervisor is told that there may be some, and a fork never speaks for its parent."""
 import os
 
-started = False                 # since this was last set to False
+started = 0                     # grows with each process that is started
 
 _keep_shut = ()                 # descriptors that a fork gets without asking, and must not hold open
 
 
 def _notice():
     global started
-    started = True
+    started += 1
 
 
 def _noticing(function):
     def start(*args, **kwargs):
-        global started
-        started = True
+        _notice()
         return function(*args, **kwargs)
     start.__name__, start.__doc__, start.__wrapped__ = function.__name__, function.__doc__, function
     return start

@@ -5,6 +5,7 @@ import threading
 import time
 from contextvars import copy_context
 from queue import SimpleQueue
+from resource import RUSAGE_SELF, getrusage
 
 from . import answer, children, event, output, wire
 from .context import Context
@@ -124,7 +125,7 @@ class Slot(threading.Thread):
         start += wire.INVOKE_HEAD
         body = start + head_size
         call = Call(self.fd, number, self.lock)
-        began = time.thread_time(), time.process_time()
+        began = time.thread_time(), time.process_time(), children.started
         context = copy_context()
         error = rendered = None
         try:
@@ -252,10 +253,8 @@ class Slot(threading.Thread):
     @staticmethod
     def usage(call, began):
         """A thread's own time is exact. What a coroutine takes of the loop's cannot be told from its neighbours': the process' time is the bound."""
-        from resource import RUSAGE_SELF, getrusage
         cpu = time.process_time() - began[1] if call.is_async else time.thread_time() - began[0]
-        flags = wire.SPAWNED if children.started else 0
-        children.started = False
+        flags = wire.SPAWNED if children.started != began[2] else 0        # by this call or one beside it
         return min(int(cpu * 1e6), 0xFFFFFFFF), getrusage(RUSAGE_SELF)[2], flags
 
 

@@ -13,11 +13,9 @@ class Serial:
         self.worker = worker
         self.fd = worker.frames.fd
         self.pair = 0
-        self._spent = self._time(getrusage(RUSAGE_SELF))
-
-    @staticmethod
-    def _time(used):
-        return used[0] + used[1]
+        self._started = 0                       # the first call answers for what the import has started
+        used = getrusage(RUSAGE_SELF)
+        self._spent = used[0] + used[1]
 
     def usage(self):
         """Of the call that ends now: CPU in microseconds, highest memory in KiB, flags."""
@@ -25,8 +23,8 @@ class Serial:
         spent = used[0] + used[1]
         cpu, self._spent = int((spent - self._spent) * 1e6), spent
         flags = 0
-        if children.started:
-            children.started, flags = False, wire.SPAWNED
+        if children.started != self._started:
+            self._started, flags = children.started, wire.SPAWNED
         return (cpu if cpu < 0xFFFFFFFF else 0xFFFFFFFF), used[2], flags
 
     def use_pair(self, number):
