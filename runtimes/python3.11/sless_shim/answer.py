@@ -44,7 +44,7 @@ def chunk(value, number):
         return value
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    raise Refused("ResultNotSerializable", f"chunk {number} of the stream is of type {type(value).__name__}: a chunk is str or bytes")
+    raise _invalid(f"chunk {number} of the stream is of type {type(value).__name__}: a chunk is str or bytes")
 
 
 def is_stream(value):
@@ -141,10 +141,12 @@ def _headers(given):
 def _text(name, value):
     if isinstance(value, bytes):
         value = value.decode("latin-1")
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif isinstance(value, bool):
+        value = "true" if value else "false"
+    elif isinstance(value, (int, float)):
         value = str(value)
     elif not isinstance(value, str):
-        raise _invalid(f"the header {name} has a value of type {type(value).__name__}: it is str, int, or a list of these")
+        raise _invalid(f"the header {name} has a value of type {type(value).__name__}: it is str, a number, or a list of these")
     if text.clean(value) is not value:
         raise _invalid(f"the header {text.clean(name)} has a character that is no Unicode text")
     return value

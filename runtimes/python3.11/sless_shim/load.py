@@ -23,13 +23,20 @@ def search_path(function_dir):
         except ModuleNotFoundError as error:
             if error.name != "sitecustomize":
                 raise
-    # The machine's own packages, which -S leaves out along with the milliseconds that `site` takes. Their .pth files are not run.
+    for folder in _site_packages():
+        if folder not in sys.path and os.path.isdir(folder):
+            sys.path.append(folder)
+
+
+def _site_packages():
+    """The machine's own packages, which -S leaves out along with the milliseconds that `site` takes. Their .pth files are not run."""
     version = "python%d.%d" % sys.version_info[:2]
     environment = sys.executable.rpartition("/bin/")[0]
-    for folder in (f"{environment}/lib/{version}/site-packages", f"{sys.prefix}/lib/{version}/site-packages",
-                   f"/usr/local/lib/{version}/dist-packages", "/usr/lib/python3/dist-packages"):
-        if folder not in sys.path and (folder.startswith((environment + "/", sys.prefix + "/")) or sys.prefix == "/usr") and os.path.isdir(folder):
-            sys.path.append(folder)
+    if os.path.isfile(environment + "/pyvenv.cfg"):
+        return (f"{environment}/lib/{version}/site-packages",)
+    if sys.prefix == "/usr":                    # Debian's way
+        return f"/usr/local/lib/{version}/dist-packages", "/usr/lib/python3/dist-packages"
+    return (f"{sys.prefix}/lib/{version}/site-packages",)
 
 
 class Entrypoint:

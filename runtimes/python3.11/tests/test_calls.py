@@ -179,8 +179,8 @@ def nested(n):
                     self.assertIn(kind, worker.output()[1])
 
     def test_headers(self):
-        with Worker(handler("{'statusCode': 200, 'headers': {'Set-Cookie': ['a=1', 'b=2'], 'X-N': 5, 'x-b': b'\\xe9'}, 'body': ''}")) as worker:
-            self.assertEqual(worker.call().head, [["content-type", "text/plain; charset=utf-8"], ["Set-Cookie", "a=1"], ["Set-Cookie", "b=2"], ["X-N", "5"], ["x-b", "\xe9"]])
+        with Worker(handler("{'statusCode': 200, 'headers': {'Set-Cookie': ['a=1', 'b=2'], 'X-N': 5, 'x-b': b'\\xe9', 'x-t': True}, 'body': ''}")) as worker:
+            self.assertEqual(worker.call().head, [["content-type", "text/plain; charset=utf-8"], ["Set-Cookie", "a=1"], ["Set-Cookie", "b=2"], ["X-N", "5"], ["x-b", "\xe9"], ["x-t", "true"]])
 
 
 class Streams(unittest.TestCase):
@@ -245,7 +245,7 @@ def handle(event, context): return eval(event)
             frame = worker.call("breaks(0)", kind="text")
             self.assertEqual((frame.kind, frame.before), ("ERROR", []), "nothing was sent yet: a whole error")
             frame = worker.call("wrong()", kind="text")
-            self.assertEqual((frame.kind, frame.head["type"]), ("ERROR", "ResultNotSerializable"))
+            self.assertEqual((frame.kind, frame.head["type"]), ("ERROR", "InvalidResponse"))
             self.assertIn("chunk 2", frame.head["message"])
             self.assertEqual(worker.call("closed", kind="text").json, [2, 0, "wrong"])
 
