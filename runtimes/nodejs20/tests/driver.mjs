@@ -35,7 +35,7 @@ export function invoke(call, { event = 'json', waiting = false, pair = 0, head =
 }
 
 /** A frame from the worker with its payload taken apart. */
-function parse(kind, call, payload) {
+export function parse(kind, call, payload) {
   const name = NAME[kind] ?? `unknown ${kind}`
   const usage = (at) => ({ cpu: payload.readUInt32BE(at), rss: payload.readUInt32BE(at + 4), flags: payload[at + 8] })
   const json = (bytes) => JSON.parse(bytes.toString())
@@ -80,12 +80,12 @@ class Pipe {
     this.read = fs.openSync(file, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK)
     fs.closeSync(keep)
     this.chunks = []
-    this.arrived = () => {}
+    this.kept = true
   }
 
   listen() {
     this.socket = new net.Socket({ fd: this.read, readable: true, writable: false })
-    this.socket.on('data', (data) => { this.chunks.push(data); this.arrived() })
+    this.socket.on('data', (data) => { if (this.kept) this.chunks.push(data) })
     this.socket.on('error', () => {})
     this.socket.unref()
     return this
@@ -102,13 +102,14 @@ class Pipe {
   }
 }
 
+/** Polls; `what` may be a function, asked when the time is over. */
 export async function until(condition, what, limit = LIMIT_MS) {
   for (const end = Date.now() + limit; Date.now() < end;) {
     const found = condition()
     if (found) return found
     await new Promise((resolve) => setTimeout(resolve, 2))
   }
-  throw new Error(`not within ${limit} ms: ${what}`)
+  throw new Error(`not within ${limit} ms: ${typeof what === 'function' ? what() : what}`)
 }
 
 export class Worker {
@@ -177,7 +178,7 @@ export class Worker {
       const found = this.frames.find((f) => wanted.includes(f.name) && f.call === call && f.slot === slot)
       if (!found && this.exit) throw new Error(`the worker exited with ${JSON.stringify(this.exit)}: ${this.err.text}`)
       return found
-    }, `${wanted.join(' or ')} of call ${call}; frames: ${this.frames.map((f) => `${f.name}(${f.call})`).join(' ')}; stderr: ${this.err.text}`)
+    }, () => `${wanted.join(' or ')} of call ${call}; frames: ${this.frames.map((f) => `${f.name}(${f.call})`).join(' ')}; stderr: ${this.err.text}`)
   }
 
   ready() {
