@@ -14,7 +14,6 @@ class Link {
   constructor(fd) {
     this.fd = fd
     this.socket = null
-    this.waiting = []        // what the socket did not take yet, oldest first, before `open`
     this.queued = 0          // writes that the event loop still has to finish
     this.onDrained = null
     this.partial = null      // a frame of which only the first `have` bytes are here
@@ -79,7 +78,7 @@ class Link {
     else this.writeParts([header, payload])
   }
 
-  /** The first `length` bytes of `bytes`, which the caller may use again afterwards. */
+  /** The first `length` bytes of `bytes`, which stay as they are until `queued` is 0. */
   write(bytes, length) {
     let done = 0
     if (this.queued === 0) {
@@ -90,7 +89,7 @@ class Link {
       }
       if (done === length) return
     }
-    this.enqueue(Buffer.from(bytes.subarray(done, length)))
+    this.enqueue(bytes.subarray(done, length))
   }
 
   /** Parts that stay as they are until they are written: big bodies are not copied. */

@@ -15,7 +15,8 @@ const WAITING = 1                 // flag of INVOKE
 const SPAWNED = 1, RETIRE = 2     // flags of usage
 const USAGE = 9
 const RESULT_HEAD = HEADER + USAGE + 2 + 4
-const OUT_BYTES = 65536           // answers up to about this size are built in one buffer that is kept
+const OUT_BYTES = 65536           // answers are built in one buffer that is kept: fresh memory costs more than the copy
+const OUT_MOST_BYTES = 16777216   // and that grows up to here; only what was written of it is resident
 
 // Node's own turn between ticks. Run before a result is sent, it reports the promises that this call has rejected and
 // nobody handles; else they would be reported in the next call.
@@ -280,16 +281,19 @@ class Slot {
     this.writeUsage(call, flags, HEADER)
     const tail = Buffer.from(text)
     this.writeHeader(kind, call, HEADER + USAGE + tail.length)
-    this.link.write(Buffer.concat([this.out.subarray(0, HEADER + USAGE), tail]), HEADER + USAGE + tail.length)
+    const whole = Buffer.concat([this.out.subarray(0, HEADER + USAGE), tail])
+    this.link.write(whole, whole.length)
   }
 
   sendResult(call, { status, head, body }) {
+    const at = RESULT_HEAD + head.length
+    const most = at + (typeof body === 'string' ? body.length * 3 : body.length)
+    if (most > this.out.length && most <= OUT_MOST_BYTES && typeof body === 'string') this.out = Buffer.allocUnsafeSlow(most)
     const { out } = this
     this.writeUsage(call, 0, HEADER)
     out.writeUInt16BE(status, HEADER + USAGE)
     out.writeUInt32BE(head.length, HEADER + USAGE + 2)
-    const at = RESULT_HEAD + head.length
-    if (body.length * 3 + at > OUT_BYTES) {
+    if (most > out.length) {
       const bytes = typeof body === 'string' ? Buffer.from(body) : body
       this.writeHeader(KIND.RESULT, call, at + bytes.length)
       this.link.writeParts([Buffer.from(out.subarray(0, RESULT_HEAD)), head, bytes])
@@ -303,7 +307,7 @@ class Slot {
       end += body.length
     }
     this.writeHeader(KIND.RESULT, call, end)
-    this.link.write(out, end)
+    this.link.write(out, end)        // the next call, which may use `out` again, begins when the link has taken all of it
   }
 
   /** Text of the shim itself that belongs to the call. */
