@@ -8,7 +8,7 @@ const KIND = {
   READY: 64, INIT_FAILED: 65, RESULT: 66, STREAM: 67, CHUNK: 68, END: 69, ERROR: 70, SKIPPED: 71, LOG: 72, WAIT: 73,
 }
 const HEADER = 9
-const READ_BYTES = 65536
+const READ_BYTES = 262144       // a little more than a socket holds; what was never read into is not resident
 
 class Link {
   constructor(fd) {

@@ -73,6 +73,12 @@ function find(module, name) {
   return main !== null && main !== undefined && typeof main[name] === 'function' ? main[name].bind(main) : undefined
 }
 
+/** `module.exports = f`, `export default f`, and the latter as compilers write it in CommonJS. */
+function wholeModule(module) {
+  const main = module.default?.__esModule ? module.default.default : module.default
+  return typeof main === 'function' ? main : undefined
+}
+
 function exported(module) {
   const names = new Map()
   for (const source of [module.default, module]) {
@@ -87,7 +93,7 @@ function exported(module) {
 async function load(folder, entrypoint) {
   const { file, name } = locate(folder, entrypoint)
   const module = await evaluate(file)
-  const handler = find(module, name) ?? (typeof module.default === 'function' ? module.default : undefined)
+  const handler = find(module, name) ?? wholeModule(module)
   if (handler === undefined) {
     const there = exported(module)
     throw notFound(`${relative(folder, file)} has no function ${JSON.stringify(name)} among its exports; `

@@ -6,6 +6,7 @@ const { Context } = require('./context.cjs')
 const { decodeEvent } = require('./event.cjs')
 const { answerOf, asBytes } = require('./result.cjs')
 const { ShimError, describe } = require('./errors.cjs')
+const { settle } = require('./internals.cjs')
 const output = require('./output.cjs')
 const spawned = require('./spawned.cjs')
 
@@ -17,10 +18,6 @@ const USAGE = 9
 const RESULT_HEAD = HEADER + USAGE + 2 + 4
 const OUT_BYTES = 65536           // answers are built in one buffer that is kept: fresh memory costs more than the copy
 const OUT_MOST_BYTES = 16777216   // and that grows up to here; only what was written of it is resident
-
-// Node's own turn between ticks. Run before a result is sent, it reports the promises that this call has rejected and
-// nobody handles; else they would be reported in the next call.
-const settle = typeof process._tickCallback === 'function' ? process._tickCallback : () => {}
 
 /** One call that runs. `settled` once the handler has returned; `over` once its end has been sent: what comes later from it is ignored. */
 class Call {
@@ -53,7 +50,6 @@ class Slot {
     this.queue = []                // calls that wait: [number, payload]
     this.awaitsGo = false
     this.spawnedBefore = false     // since the last call that began on clean descriptors a process was started
-    this.ended = false
     this.word = Buffer.alloc(4)
     this.out = Buffer.allocUnsafeSlow(OUT_BYTES)
     this.cpuNow = 0
@@ -79,8 +75,8 @@ class Slot {
   }
 
   end() {
-    this.ended = true
     if (this.number === 0) this.shared.finishing = true
+    if (this.awaitsGo) this.queue.length = 0       // GO will not come
     this.exitIfDone()
   }
 
@@ -157,7 +153,8 @@ class Slot {
   invoke(call, payload, taken) {
     let value
     try {
-      value = this.shared.handler(decodeEvent(payload), new Context(this.shared.hello, this.shared.state, payload, taken))
+      const { handler } = this.shared              // called without a `this`
+      value = handler(decodeEvent(payload), new Context(this.shared.hello, this.shared.state, payload, taken))
       if (typeof value === 'object' && value !== null && typeof value.then === 'function') {
         value.then((result) => this.settled(call, result), (error) => this.fail(call, error))
         return

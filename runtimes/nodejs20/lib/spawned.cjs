@@ -1,20 +1,20 @@
 'use strict'
 // Counts the processes that this one starts, however it does: `spawn`, `exec`, `fork`, `execSync`, `cluster` all end in one of two
 // internal entry points. Loading and wrapping `child_process` itself would cost more and miss what other modules have kept of it.
+const { binding } = require('./internals.cjs')
+
 let count = 0
 let exact = true
 
 function install() {
-  const quiet = process.noDeprecation
-  process.noDeprecation = true       // process.binding warns where the function's NODE_OPTIONS ask for pending deprecations
   try {
-    const sync = process.binding('spawn_sync')
+    const sync = binding('spawn_sync')
     const spawnSync = sync.spawn
     sync.spawn = function spawn(options) {
       count++
       return spawnSync.call(this, options)
     }
-    const { prototype } = process.binding('process_wrap').Process
+    const { prototype } = binding('process_wrap').Process
     const spawnAsync = prototype.spawn
     prototype.spawn = function spawn(options) {
       count++
@@ -22,8 +22,6 @@ function install() {
     }
   } catch {
     exact = false                    // Node's permission model forbids it: then each call counts as one that started a process
-  } finally {
-    process.noDeprecation = quiet
   }
 }
 

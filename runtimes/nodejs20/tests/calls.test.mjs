@@ -50,6 +50,18 @@ exports.handle = async (event) => { if (event.n === 1) { ${code} } console.log('
   }, { files: { 'child.js': '' } }))
 }
 
+test('the end of slot 0 ends a worker that waits for GO', () => withHandler("exports.handle = () => { require('child_process').spawnSync('true'); return 1 }", async (worker) => {
+  worker.send(Buffer.concat([invoke(1), invoke(2, { waiting: true })]))
+  await worker.frame('WAIT', 2)
+  worker.sockets[0].end()
+  assert.deepEqual(await worker.exited, { code: 0, signal: null })
+}))
+
+test('nothing is said of what the shim uses of Node, whatever the function\'s NODE_OPTIONS', () => withHandler('exports.handle = () => { require("child_process").spawnSync("true"); return 1 }', async (worker) => {
+  assert.equal((await worker.call(1)).usage.flags, SPAWNED)
+  assert.equal(worker.err.text, '')
+}, { env: { NODE_OPTIONS: '--pending-deprecation --trace-warnings --unhandled-rejections=strict' } }))
+
 test('INVOKE may name another pair, and children write to it', () => withHandler(`
 const cp = require('child_process')
 exports.handle = (event) => { console.log('out', event.n); console.error('err', event.n); cp.execFileSync('sh', ['-c', 'echo child'], { stdio: 'inherit' }); return 1 }`, async (worker) => {

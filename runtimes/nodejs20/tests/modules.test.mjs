@@ -9,6 +9,8 @@ for (const [what, files, entrypoint = 'handler.handle'] of [
   ['a default object', { 'handler.mjs': 'export default { n: 0, handle(event) { return { ok: event.n + this.n } } }\n' }],
   ['an object in .cjs', { 'handler.cjs': 'module.exports = { handle: (event) => ({ ok: event.n }) }\n' }],
   ['module.exports = f', { 'handler.js': 'module.exports = (event) => ({ ok: event.n })\n' }],
+  ['a default export as compilers write it', { 'handler.js': 'Object.defineProperty(exports, "__esModule", { value: true })\nexports.default = (event) => ({ ok: event.n })\n' }],
+  ['a function that gets no this', { 'handler.mjs': 'export function handle(event) { return { ok: this === undefined ? event.n : 0 } }\n' }],
   ['a module without a type', { 'handler.js': 'export function handle(event) { return { ok: event.n } }\n' }],
   ['a module with await at its top', { 'handler.js': 'const n = await Promise.resolve(0)\nexport const handle = (event) => ({ ok: event.n + n })\n' }],
   ['"type": "module"', { 'package.json': '{"type":"module"}', 'lib/a.js': 'export const n = 0\n', 'handler.js': "import { n } from './lib/a.js'\nexport const handle = (event) => ({ ok: event.n + n })\n" }],
