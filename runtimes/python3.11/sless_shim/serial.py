@@ -5,7 +5,7 @@ from time import time
 
 from . import answer, children, event, forms, output, text, wire
 from .context import Context
-from .errors import Refused, describe, log
+from .errors import describe, log
 
 
 class Serial:
