@@ -1,0 +1,178 @@
+//! What has been built: code in a folder of its own per content, and a record of how the build went.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use sless_backend::{BuildStatus, FunctionRef, Revision};
+use sless_builder::{BuildError, BuildJob, Limits, build};
+use sless_core::{Digest, Phase};
+use uuid::Uuid;
+
+use crate::Shared;
+use crate::layout::{Layout, gone};
+
+/// A build's record, `CONTENT.json`. It is written when the build is over: without it the code is not whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) content: Digest,
+    /// Name of the folder with the code; `None` if the build failed.
+    folder: Option<String>,
+    started_us: u64,
+    finished_us: u64,
+    message: Option<String>,
+}
+
+impl Record {
+    /// The code, if the build was good and it is still there.
+    pub(crate) fn code(&self, layout: &Layout, function: &FunctionRef) -> Option<PathBuf> {
+        let folder = layout.code(function).join(self.folder.as_ref()?);
+        folder.is_dir().then_some(folder)
+    }
+
+    pub(crate) fn status(&self, layout: &Layout, function: &FunctionRef) -> BuildStatus {
+        BuildStatus {
+            phase: if self.folder.is_some() { Phase::Ready } else { Phase::Failed },
+            started_at: at(self.started_us),
+            finished_at: Some(at(self.finished_us)),
+            message: self.message.clone(),
+            log: Some(log_path(layout, function, &self.content)),
+        }
+    }
+}
+
+fn at(micros: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn log_path(layout: &Layout, function: &FunctionRef, content: &Digest) -> PathBuf {
+    layout.builds(function).join(format!("{content}.log"))
+}
+
+fn record_path(layout: &Layout, function: &FunctionRef, content: &Digest) -> PathBuf {
+    layout.builds(function).join(format!("{content}.json"))
+}
+
+/// The record of this content's build, if there was one.
+pub(crate) fn of(layout: &Layout, function: &FunctionRef, content: &Digest) -> Option<Record> {
+    read(&record_path(layout, function, content))
+}
+
+fn read(path: &Path) -> Option<Record> {
+    // A record that cannot be read is none: then the code is built anew.
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// All records of a function, the newest first.
+pub(crate) fn all(layout: &Layout, function: &FunctionRef) -> Vec<Record> {
+    let Ok(files) = fs::read_dir(layout.builds(function)) else { return Vec::new() };
+    let is_record = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
+    let mut records: Vec<_> =
+        files.flatten().map(|f| f.path()).filter(is_record).filter_map(|p| read(&p)).collect();
+    records.sort_by_key(|record| std::cmp::Reverse(record.started_us));
+    records
+}
+
+/// A build that has begun.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) status: BuildStatus,
+    started_us: u64,
+    content: Digest,
+}
+
+pub(crate) fn started(layout: &Layout, function: &FunctionRef, content: Digest) -> Started {
+    let started_us = now_us();
+    let status = BuildStatus {
+        phase: Phase::Building,
+        started_at: at(started_us),
+        finished_at: None,
+        message: None,
+        log: Some(log_path(layout, function, &content)),
+    };
+    Started { status, started_us, content }
+}
+
+/// Builds a revision's code. The record says how it went; an error is this machine's trouble, not the code's.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    function: FunctionRef,
+    revision: Revision,
+    started: Started,
+) -> io::Result<Record> {
+    let layout = &shared.layout;
+    let archive = shared.code.get(&function, &revision.code.sha256).await.map_err(io::Error::other)?;
+    let name = Uuid::new_v4().simple().to_string();
+    let job = BuildJob {
+        archive,
+        folder: layout.code(&function).join(&name),
+        log: log_path(layout, &function, &started.content),
+        cache: layout.cache(&function),
+        runtime: revision.runtime,
+        entrypoint: revision.settings.entrypoint,
+        limit: revision.settings.build_timeout_sec.duration(),
+        limits: Limits::default(),
+        environment: shared.config.host_environment.clone(),
+    };
+    let (folder, message) = match build(job).await {
+        Ok(_) => (Some(name), None),
+        Err(BuildError::Io(e)) => return Err(e),
+        Err(e) => (None, Some(chain(&e))),
+    };
+    let record = Record {
+        content: started.content,
+        folder,
+        started_us: started.started_us,
+        finished_us: now_us(),
+        message,
+    };
+    write(&record_path(layout, &function, &started.content), &record)?;
+    Ok(record)
+}
+
+fn write(path: &Path, record: &Record) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, serde_json::to_vec(record)?)?;
+    fs::File::open(&fresh)?.sync_all()?;
+    fs::rename(&fresh, path)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+/// Removes code that nobody will ask for: not among `used`, and not of the `keep` newest builds; and what
+/// builds that were broken off have left.
+pub(crate) fn prune(layout: &Layout, function: &FunctionRef, used: &[Digest], keep: usize) -> io::Result<()> {
+    let (mut kept, mut folders) = (0, Vec::new());
+    for record in all(layout, function) {
+        if used.contains(&record.content) || kept < keep {
+            kept += 1;
+            folders.extend(record.folder);
+            continue;
+        }
+        gone(fs::remove_file(record_path(layout, function, &record.content)))?;
+        gone(fs::remove_file(log_path(layout, function, &record.content)))?;
+    }
+    for entry in fs::read_dir(layout.code(function))? {
+        let entry = entry?;
+        if !folders.iter().any(|name| entry.file_name() == name.as_str()) {
+            gone(fs::remove_dir_all(entry.path()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Functions on one machine: a `sless-supervisor serve` per function, a child process of this one, on Unix sockets.
+//!
+//! What this backend has not: a limit of memory and CPU for a function (there is no cgroup of its own) and more
+//! than one supervisor for it. Everything else is as the port says. Supervisors end when this process does, also
+//! when it is killed: their standard input ends then. Calls that run may finish.
+
+mod admin;
+mod builds;
+mod function;
+mod instance;
+mod keeper;
+mod layout;
+mod runtimes;
+mod state;
+mod tokens;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sless_backend::{
+    Backend, BackendError, BoxStream, BuildStatus, CodeStore, Endpoint, FunctionRef, FunctionSpec,
+    FunctionStatus, Generation, Secret,
+};
+use sless_builder::HostEnvironment;
+use sless_core::Runtime;
+
+use function::Want;
+pub use layout::Layout;
+pub use runtimes::installed as runtimes;
+use state::{News, Shared, Told};
+
+/// What the backend needs to know of its machine.
+#[derive(Debug, Clone)]
+pub struct LocalConfig {
+    /// The program `sless-supervisor`.
+    pub supervisor: PathBuf,
+    /// The folder that has one folder for each runtime.
+    pub runtimes_dir: PathBuf,
+    /// Where the API takes records.
+    pub reports_socket: PathBuf,
+    /// Where handlers and supervisors find programs.
+    pub path: OsString,
+    /// What installers may see of the host's environment.
+    pub host_environment: HostEnvironment,
+}
+
+/// See the crate.
+#[derive(Debug)]
+pub struct LocalBackend {
+    shared: Arc<Shared>,
+}
+
+impl LocalBackend {
+    /// Begins with nothing running: what should run is applied again by the API.
+    ///
+    /// # Errors
+    /// When the proxy's token cannot be made or read.
+    pub fn new(config: LocalConfig, layout: Layout, code: Arc<dyn CodeStore>) -> io::Result<Self> {
+        let proxy_token = tokens::read_or_make(&layout.proxy_token())?;
+        Ok(Self { shared: Arc::new(Shared::new(config, layout, code, proxy_token)) })
+    }
+}
+
+#[async_trait]
+impl Backend for LocalBackend {
+    fn runtimes(&self) -> Vec<Runtime> {
+        runtimes::installed(&self.shared.config.runtimes_dir)
+    }
+
+    async fn apply_function(&self, spec: FunctionSpec, generation: Generation) -> Result<(), BackendError> {
+        Shared::wish(&self.shared, &spec.function.clone(), Want::Run(Box::new(spec), generation))
+    }
+
+    async fn delete_function(&self, function: &FunctionRef) -> Result<(), BackendError> {
+        Shared::wish(&self.shared, function, Want::Delete)
+    }
+
+    fn status(&self, function: &FunctionRef) -> Option<FunctionStatus> {
+        self.shared.status(function)
+    }
+
+    fn watch_functions(&self) -> BoxStream<FunctionStatus> {
+        self.shared.watch()
+    }
+
+    fn endpoints(&self, function: &FunctionRef) -> Arc<[Endpoint]> {
+        self.shared.endpoints_of(function)
+    }
+
+    fn proxy_token(&self) -> Secret {
+        self.shared.proxy_token.clone()
+    }
+
+    async fn report_identity(&self, token: &str) -> Result<Option<FunctionRef>, BackendError> {
+        Ok(self.shared.report_tokens.owner(token))
+    }
+
+    fn build(&self, function: &FunctionRef) -> Option<BuildStatus> {
+        self.shared.build(function)
+    }
+
+    async fn shutdown(&self) {
+        self.shared.stop().await;
+    }
+}
+
+/// Functions by name; ordered, so that watchers see them in an order that does not change.
+type ByFunction<T> = BTreeMap<FunctionRef, T>;
