@@ -87,6 +87,7 @@ function convertKind(value, path, above) {
   }
   if (types.isTypedArray(value)) return list(value)
   if (types.isPromise(value)) throw refuse(path, 'a Promise (is an await missing?)')
+  if (types.isNativeError(value)) throw refuse(path, `${kindOf(value)} (give its message)`)
   if (types.isRegExp(value) || types.isWeakMap(value) || types.isWeakSet(value) || types.isGeneratorObject(value)
     || typeof value.pipe === 'function' || typeof value[Symbol.asyncIterator] === 'function') throw refuse(path, kindOf(value))
   // Without a prototype, so that a key `__proto__` is one like the others.

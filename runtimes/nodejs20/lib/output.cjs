@@ -102,10 +102,15 @@ function writeMark(call) {
 /** Makes output pair `pair` descriptors 1 and 2. Node has no dup2; the lowest free number is the one just closed. */
 function usePair(pair) {
   if (pair === usedPair || pairs.length === 0) return
-  for (const [index, fd] of [1, 2].entries()) {
-    closeSync(fd)
-    const opened = openSync(`/proc/self/fd/${pairs[pair][index]}`, 'w')
-    if (opened !== fd) process.exit(1)                 // a thread was quicker: the output would go astray
+  try {
+    for (const [index, fd] of [1, 2].entries()) {
+      closeSync(fd)
+      const opened = openSync(`/proc/self/fd/${pairs[pair][index]}`, 'w')
+      if (opened !== fd) throw new Error(`descriptor ${fd} was taken by another thread`)
+    }
+  } catch (error) {
+    writeAll(2, `sless: cannot change to output pair ${pair}: ${error.message}\n`)
+    process.exit(1)                                    // what the handler prints would go astray
   }
   usedPair = pair
 }

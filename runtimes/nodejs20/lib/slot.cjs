@@ -167,7 +167,7 @@ class Slot {
   }
 
   settled(call, value) {
-    if (call.over || call !== this.running) return
+    if (call.over || call.settled) return          // a thenable may call back twice
     call.value = value
     call.settled = true
     process.nextTick(this.onFinish)        // when all promises of this turn have run

@@ -65,6 +65,7 @@ const REFUSED = [
   ['({ b: Buffer.from("x") })', 'ResultNotSerializable', 'b '],
   ['({ s: new (require("net").Socket)() })', 'ResultNotSerializable', 's '],
   ['({ d: new Date(NaN) })', 'ResultNotSerializable', 'd '],
+  ['({ e: new TypeError("x") })', 'ResultNotSerializable', 'e is an object of TypeError'],
   ['NaN', 'ResultNotSerializable', 'NaN'],
   ['10n', 'ResultNotSerializable', 'BigInt'],
   ['(() => 1)', 'ResultNotSerializable', 'function'],
@@ -137,6 +138,12 @@ exports.handle = (event) => event.closed ? closed : event.early
   const bad = await worker.call(3, { body: '{"bad":true}' })
   assert.deepEqual([bad.head.type, bad.head.message], ['InvalidResponse', 'a stream must yield strings or bytes, not number'])
   assert.equal((await worker.call(4, { body: '{"closed":true}' })).body.toString(), '2', 'the generator was told that nobody reads it')
+}))
+
+test('a thenable that calls back twice counts once', () => withHandler(`exports.handle = () => ({ then(ok, fail) {
+  ok((async function* () { yield 'a'; await new Promise((r) => setTimeout(r, 20)); yield 'b' })()); setTimeout(() => { ok(1); fail(new Error('late')) }, 10) } })`, async (worker) => {
+  assert.equal((await worker.call(1)).name, 'ERROR', 'the later failure cuts the stream')
+  assert.deepEqual(worker.frames.filter((f) => f.call === 1).map((f) => f.name), ['STREAM', 'CHUNK', 'ERROR'])
 }))
 
 test('a stream waits for a slow reader', () => withHandler(`

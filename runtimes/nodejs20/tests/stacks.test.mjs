@@ -16,17 +16,17 @@ async function ask(worker) {
   const began = Date.now()
   fs.writeSync(worker.request.write, 'x')
   const text = await until(() => worker.answer.text.endsWith('\0') && worker.answer.text, 'a stack')
-  assert.ok(Date.now() - began < 1000, `it took ${Date.now() - began} ms`)
+  assert.ok(Date.now() - began < 5000, `it took ${Date.now() - began} ms`)
   return text
 }
 
-for (const [where, busy] of [['stuck_here', true], ['matching_here', true], ['after_await', true]]) {
+for (const where of ['stuck_here', 'matching_here', 'after_await']) {
   test(`the stack of ${where}`, () => withHandler(STUCK, async (worker) => {
     worker.invoke(1, { body: JSON.stringify({ where }) })
     const text = await ask(worker)
     assert.match(text, new RegExp(`at .*${where}.*handler\\.js:\\d+:\\d+`))
     assert.doesNotMatch(text, /slot\.cjs|watcher/)
-    assert.equal(busy, worker.exit === undefined)
+    assert.equal(worker.exit, undefined)
     worker.process.kill('SIGKILL')
   }))
 }
@@ -42,7 +42,7 @@ test('the thread does not hold up the exit', () => withHandler('exports.handle =
   const began = Date.now()
   worker.invoke(1)
   assert.equal((await worker.exited).code, 4)
-  assert.ok(Date.now() - began < 500)
+  assert.ok(Date.now() - began < 3000)
 }))
 
 test('the function\'s NODE_OPTIONS do not run in the thread', () => withHandler('exports.handle = () => 1', async (worker) => {
