@@ -5,12 +5,17 @@ const { join } = require('node:path')
 
 function watch([request, answer]) {
   const { Worker } = require('node:worker_threads')
+  let watcher
   // Its environment is empty and its flags are none, or the function's NODE_OPTIONS would run in it.
-  const watcher = new Worker(join(__dirname, 'watcher.cjs'), {
-    env: {}, execArgv: [], argv: [], trackUnmanagedFds: false, workerData: { request, answer },
-    resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 1, stackSizeMb: 1 },
-  })
-  watcher.on('error', () => {})      // then there are no stacks; the handler is not concerned
+  try {
+    watcher = new Worker(join(__dirname, 'watcher.cjs'), {
+      env: {}, execArgv: [], argv: [], trackUnmanagedFds: false, workerData: { request, answer },
+      resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 1, stackSizeMb: 1 },
+    })
+  } catch {
+    return                           // the function's NODE_OPTIONS allow no threads: there are no stacks, and that is all
+  }
+  watcher.on('error', () => {})      // the same
   watcher.unref()
 }
 

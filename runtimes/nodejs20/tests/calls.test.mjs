@@ -62,6 +62,11 @@ test('nothing is said of what the shim uses of Node, whatever the function\'s NO
   assert.equal(worker.err.text, '')
 }, { env: { NODE_OPTIONS: '--pending-deprecation --trace-warnings --unhandled-rejections=strict' } }))
 
+test('a worker under Node\'s permission model works, and each of its calls counts as one that has started a process', () => withHandler('exports.handle = () => 1', async (worker) => {
+  const end = await worker.call(1)
+  assert.deepEqual([end.status, end.usage.flags], [200, SPAWNED], worker.err.text)
+}, { env: { NODE_OPTIONS: '--experimental-permission --allow-fs-read=* --allow-fs-write=*' } }))
+
 test('INVOKE may name another pair, and children write to it', () => withHandler(`
 const cp = require('child_process')
 exports.handle = (event) => { console.log('out', event.n); console.error('err', event.n); cp.execFileSync('sh', ['-c', 'echo child'], { stdio: 'inherit' }); return 1 }`, async (worker) => {
