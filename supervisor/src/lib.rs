@@ -1,0 +1,3 @@
+//! The supervisor: the process that owns the workers of one function.
+
+pub mod process;

@@ -1,0 +1,190 @@
+//! Runs a test in a process of its own: a [`Reaper`] buries every child of its process and takes over its signals.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+use std::ffi::OsString;
+use std::fs;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use sless_supervisor::process::{Cage, CageMode, Family, Launch, Reaper, pipe_pair};
+
+const CASE: &str = "PROCESS_TEST_CASE";
+const NOBODY: u32 = 65_534;
+
+type Body = fn(Rc<Reaper>) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// A test: its name, and what it does.
+pub type Case = (&'static str, Body);
+
+/// The `main` of a test binary: lists its cases, each an `async fn` that takes the reaper.
+#[macro_export]
+macro_rules! cases {
+    ($($case:ident),* $(,)?) => {
+        fn main() {
+            process_support::run(&[$((stringify!($case), |reaper| Box::pin($case(reaper)))),*]);
+        }
+    };
+}
+
+/// Runs each case as this user and, if that is root, as nobody too. An argument selects those whose names hold it.
+pub fn run(cases: &[Case]) {
+    if let Some(name) = std::env::var_os(CASE) {
+        let (_, body) = cases.iter().find(|(case, _)| name == *case).unwrap();
+        return inside(*body);
+    }
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = dir.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut failed = 0;
+    for (name, _) in cases.iter().filter(|(name, _)| name.contains(&filter)) {
+        for user in users() {
+            let begun = Instant::now();
+            let passed = as_user(&program, name, user);
+            failed += usize::from(!passed);
+            let (word, who) = (if passed { "ok" } else { "FAILED" }, user.map_or("this user", |_| "nobody"));
+            println!("test {name} as {who} ... {word} ({:.2?})", begun.elapsed());
+        }
+    }
+    assert_eq!(failed, 0, "tests failed");
+}
+
+fn users() -> Vec<Option<u32>> {
+    if is_root() { vec![None, Some(NOBODY)] } else { vec![None] }
+}
+
+pub fn is_root() -> bool {
+    fs::metadata("/proc/thread-self").unwrap().uid() == 0
+}
+
+fn as_user(program: &Path, name: &str, user: Option<u32>) -> bool {
+    let mut command = Command::new(program);
+    command.env(CASE, name).env("TMPDIR", "/tmp").current_dir("/");
+    if let Some(id) = user {
+        command.uid(id).gid(id);
+    }
+    command.status().unwrap().success()
+}
+
+fn inside(body: Body) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let set = tokio::task::LocalSet::new();
+    set.block_on(&runtime, async {
+        let reaper = Reaper::start().unwrap();
+        let limit = Duration::from_secs(60);
+        tokio::time::timeout(limit, body(reaper)).await.expect("the test did not end");
+    });
+}
+
+pub fn cage() -> Cage {
+    Cage::build(&[], CageMode::Require).unwrap().0
+}
+
+/// A worker with the read ends of its stdout and stderr.
+pub struct Worker {
+    pub family: Family,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+pub fn launch(program: &[&str], fds: Vec<OwnedFd>) -> (Launch, OwnedFd, OwnedFd) {
+    let (stdout, out) = pipe_pair().unwrap();
+    let (stderr, err) = pipe_pair().unwrap();
+    let launch = Launch {
+        program: program.iter().map(OsString::from).collect(),
+        dir: PathBuf::from("/"),
+        env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+        stdout: out,
+        stderr: err,
+        fds,
+    };
+    (launch, stdout, stderr)
+}
+
+pub fn spawn_in(reaper: &Rc<Reaper>, cage: &Cage, program: &[&str]) -> Worker {
+    let (launch, stdout, stderr) = launch(program, Vec::new());
+    Worker { family: reaper.spawn(cage, launch).unwrap(), stdout, stderr }
+}
+
+pub fn shell(reaper: &Rc<Reaper>, script: &str) -> Worker {
+    spawn_in(reaper, &cage(), &["sh", "-c", script])
+}
+
+impl Worker {
+    /// What has been written to stdout so far.
+    pub fn output(&self) -> String {
+        read_now(&self.stdout)
+    }
+
+    /// All that the worker printed, once it has ended.
+    pub async fn result(&self) -> String {
+        within(20, "the worker ends", async || self.family.exit().is_some()).await;
+        format!("{}{}", read_now(&self.stdout), read_now(&self.stderr))
+    }
+}
+
+pub fn read_now(fd: &OwnedFd) -> String {
+    use std::io::Read;
+    let mut file = fs::File::from(fd.try_clone().unwrap());
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(size @ 1..) = file.read(&mut buffer) {
+        all.extend_from_slice(&buffer[..size]);
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// Waits until `what` is so, which is asked again and again.
+pub async fn within(seconds: u64, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(seconds);
+    while !is_so().await {
+        assert!(Instant::now() < limit, "not so within {seconds} s: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Pids and states of the processes whose command line holds all of `words`, in order, as arguments. Zombies have none.
+pub fn running(words: &[&str]) -> Vec<i32> {
+    let wanted: Vec<u8> = words.iter().flat_map(|word| word.bytes().chain([0])).collect();
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == wanted)).collect()
+}
+
+/// A number that no other test gives to `sleep`, to find its processes by.
+pub fn unique_sleep() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("3{:03}.{:07}", COUNT.fetch_add(1, Ordering::Relaxed), std::process::id())
+}
+
+/// Children of this process: pids and states.
+pub fn children() -> Vec<(i32, String)> {
+    let mut found = Vec::new();
+    let me = std::process::id().to_string();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        if fields[1] == me {
+            found.push((pid, fields[0].to_owned()));
+        }
+    }
+    found
+}
+
+pub fn parent_of(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+pub fn exists(pid: i32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
