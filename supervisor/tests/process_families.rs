@@ -1,4 +1,9 @@
 //! Families of processes: how they end, and that nothing is left of them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "without the test harness this does not look like a test"
+)]
 
 mod process_support;
 
@@ -6,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use process_support::{
-    cage, children, exists, launch, parent_of, running, shell, spawn_in, unique_sleep, within,
+    cage, children, exists, launch, parent_of, running, shell, spawn_in, state_of, unique_sleep, within,
 };
 use sless_supervisor::process::{Ending, Reaper};
 
@@ -113,7 +118,9 @@ async fn a_keeper_that_stands_still_does_not_save_its_family(reaper: Rc<Reaper>)
     let n = unique_sleep();
     let worker = shell(&reaper, &format!("(setsid sleep {n} &); sleep {n}; true"));
     within(5, "two sleep", async || running(&["sleep", &n]).len() == 2).await;
-    kill(parent_of(worker.family.worker_pid().unwrap()), 19);
+    let keeper = parent_of(worker.family.worker_pid().unwrap());
+    kill(keeper, 19);
+    within(5, "it stands still", async || state_of(keeper) == "T").await;
     worker.family.kill();
     worker.family.gone().await;
     assert_eq!(running(&["sleep", &n]), []);

@@ -167,22 +167,25 @@ pub fn unique_sleep() -> String {
 
 /// Children of this process: pids and states.
 pub fn children() -> Vec<(i32, String)> {
-    let mut found = Vec::new();
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let me = std::process::id().to_string();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        if fields[1] == me {
-            found.push((pid, fields[0].to_owned()));
-        }
-    }
-    found
+    let stats = pids.filter_map(|pid| Some((pid, stat(pid)?)));
+    stats.filter(|(_, stat)| stat[1] == me).map(|(pid, stat)| (pid, stat[0].clone())).collect()
 }
 
 pub fn parent_of(pid: i32) -> i32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
+    stat(pid).unwrap()[1].parse().unwrap()
+}
+
+pub fn state_of(pid: i32) -> String {
+    stat(pid).map_or_else(String::new, |stat| stat[0].clone())
+}
+
+/// The fields of `/proc/PID/stat` after the name.
+fn stat(pid: i32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
 pub fn exists(pid: i32) -> bool {

@@ -186,61 +186,57 @@ impl Keeper {
 }
 
 /// Kills the children that the kernel lists; false if it lists none (`CONFIG_PROC_CHILDREN` is off).
-unsafe fn kill_listed_children() -> bool {
-    // SAFETY: a C string, and a buffer with its own length.
-    unsafe {
-        let fd = raw::open_at(libc::AT_FDCWD, c"/proc/thread-self/children", libc::O_RDONLY);
-        if fd < 0 {
-            return false;
-        }
-        let (mut buffer, mut pid) = ([0_u8; 4096], 0_i32);
-        loop {
-            let got = raw::read(fd, &mut buffer);
-            if got == 0 {
-                break;
-            }
-            for byte in buffer.iter().take(got) {
-                if byte.is_ascii_digit() {
-                    pid = pid.wrapping_mul(10).wrapping_add(i32::from(byte - b'0'));
-                } else {
-                    super::kill_child(pid, libc::SIGKILL);
-                    pid = 0;
-                }
-            }
-        }
-        super::kill_child(pid, libc::SIGKILL);
-        raw::close(fd);
-        true
+fn kill_listed_children() -> bool {
+    let fd = raw::open_at(libc::AT_FDCWD, c"/proc/thread-self/children", libc::O_RDONLY);
+    if fd < 0 {
+        return false;
     }
+    let (mut buffer, mut pid) = ([0_u8; 4096], 0_i32);
+    loop {
+        let got = raw::read(fd, &mut buffer);
+        if got == 0 {
+            break;
+        }
+        for byte in buffer.iter().take(got) {
+            if byte.is_ascii_digit() {
+                pid = pid.wrapping_mul(10).wrapping_add(i32::from(byte - b'0'));
+            } else {
+                super::kill_child(pid, libc::SIGKILL);
+                pid = 0;
+            }
+        }
+    }
+    super::kill_child(pid, libc::SIGKILL);
+    raw::close(fd);
+    true
 }
 
 /// Kills the children that a walk through `/proc` finds.
-unsafe fn kill_scanned_children() {
+fn kill_scanned_children() {
+    const LENGTH: usize = mem::offset_of!(libc::dirent64, d_reclen);
     const NAME: usize = mem::offset_of!(libc::dirent64, d_name);
-    // SAFETY: a plain system call.
-    unsafe {
-        let me = libc::getpid();
-        let proc = raw::open_at(libc::AT_FDCWD, c"/proc", libc::O_RDONLY | libc::O_DIRECTORY);
-        let mut buffer = [0_u8; 4096];
-        loop {
-            let got = raw::read_folder(proc, &mut buffer);
-            if got == 0 {
-                break;
-            }
-            let mut records = buffer.get(..got).unwrap_or_default();
-            while let Some(&[low, high]) = records.get(16..18) {
-                let length = usize::from(u16::from_ne_bytes([low, high]));
-                let name = records.get(NAME..length).and_then(|name| CStr::from_bytes_until_nul(name).ok());
-                if let Some(pid) = name.and_then(number)
-                    && parent_of(proc, pid) == Some(me)
-                {
-                    super::kill_child(pid, libc::SIGKILL);
-                }
-                records = records.get(length.max(1)..).unwrap_or_default();
-            }
+    // SAFETY: takes nothing and cannot fail.
+    let me = unsafe { libc::getpid() };
+    let proc = raw::open_at(libc::AT_FDCWD, c"/proc", libc::O_RDONLY | libc::O_DIRECTORY);
+    let mut buffer = [0_u8; 4096];
+    loop {
+        let got = raw::read_folder(proc, &mut buffer);
+        if got == 0 {
+            break;
         }
-        raw::close(proc);
+        let mut records = buffer.get(..got).unwrap_or_default();
+        while let Some(&[low, high]) = records.get(LENGTH..LENGTH + 2) {
+            let length = usize::from(u16::from_ne_bytes([low, high]));
+            let name = records.get(NAME..length).and_then(|name| CStr::from_bytes_until_nul(name).ok());
+            if let Some(pid) = name.and_then(number)
+                && parent_of(proc, pid) == Some(me)
+            {
+                super::kill_child(pid, libc::SIGKILL);
+            }
+            records = records.get(length.max(1)..).unwrap_or_default();
+        }
     }
+    raw::close(proc);
 }
 
 fn number(name: &CStr) -> Option<i32> {
