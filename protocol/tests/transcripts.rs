@@ -66,7 +66,7 @@ impl Frame {
         Usage { spawned: self.flag("spawned"), retire: self.flag("retire"), ..Usage::default() }
     }
 
-    fn to_worker(&self) -> ToWorker {
+    fn supervisor_frame(&self) -> ToWorker {
         let call = self.call;
         match self.kind.as_str() {
             "HELLO" => ToWorker::Hello { head: self.head() },
@@ -90,7 +90,7 @@ impl Frame {
         }
     }
 
-    fn from_worker(&self) -> FromWorker {
+    fn worker_frame(&self) -> FromWorker {
         let (call, usage, status) = (self.call, self.usage(), self.status);
         match self.kind.as_str() {
             "READY" => FromWorker::Ready { head: self.head() },
@@ -145,11 +145,11 @@ fn each_transcript_is_what_the_codec_makes_and_reads() {
         for frame in &transcript.frames {
             match frame.from.as_str() {
                 "supervisor" => {
-                    sent.push(frame.to_worker());
+                    sent.push(frame.supervisor_frame());
                     sent.last().unwrap().encode(&mut down);
                 }
                 "worker" => {
-                    answered.push(frame.from_worker());
+                    answered.push(frame.worker_frame());
                     answered.last().unwrap().encode(&mut up);
                 }
                 other => panic!("{name}: a frame is from supervisor or worker, not {other}"),
