@@ -81,10 +81,17 @@ impl CallLog {
         self.streams[stream as usize] = lines;
     }
 
+    /// Bytes kept and dropped up to now; those of a line without an end are not among them.
+    #[must_use]
+    pub fn so_far(&self) -> (u64, u64) {
+        let tail = self.tail.as_ref().map_or(0, Tail::size);
+        ((self.head_used + tail) as u64, self.dropped)
+    }
+
     /// Ends the lines that have no newline.
     fn end_lines(&mut self, live: &mut impl FnMut(Line<'_>)) {
         for stream in [LogStream::Stdout, LogStream::Stderr] {
-            let mut lines = std::mem::take(&mut self.streams[stream as usize]);
+            let lines = std::mem::take(&mut self.streams[stream as usize]);
             lines.end(&mut |text, size| self.admit(stream, text, size, live));
         }
     }

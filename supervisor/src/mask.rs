@@ -238,7 +238,10 @@ mod tests {
         let values = ["s3cr3t-value", "pa\"ss\\wörd", "short"];
         assert_eq!(masked(&values, "it is s3cr3t-value."), "it is ***.");
         assert_eq!(masked(&values, "s3cr3t-values3cr3t-value"), "******");
-        assert_eq!(masked(&values, r#"pa"ss\wörd {"a":"pa\"ss\\wörd"} pa\"ss\\w\u00f6rd pa\"ss\\w\u00F6rd"#), r#"*** {"a":"***"} *** ***"#);
+        assert_eq!(
+            masked(&values, r#"pa"ss\wörd {"a":"pa\"ss\\wörd"} pa\"ss\\w\u00f6rd pa\"ss\\w\u00F6rd"#),
+            r#"*** {"a":"***"} *** ***"#
+        );
         assert_eq!(masked(&values, "short"), "short");
     }
 
@@ -246,7 +249,10 @@ mod tests {
     fn a_value_of_several_lines_is_masked_line_by_line() {
         let key = "-----BEGIN KEY-----\nabcdefgh\r\nxy\n-----END KEY-----";
         assert_eq!(masked(&[key], &format!("{key}\n")), "***\n***\r\nxy\n***\n");
-        assert_eq!(masked(&[key], r#"{"k":"-----BEGIN KEY-----\nabcdefgh\r\nxy"}"#), r#"{"k":"***\n***\r\nxy"}"#);
+        assert_eq!(
+            masked(&[key], r#"{"k":"-----BEGIN KEY-----\nabcdefgh\r\nxy"}"#),
+            r#"{"k":"***\n***\r\nxy"}"#
+        );
         assert_eq!(masked(&["ab\ncd\nef"], "x ab\ncd\nef ab\\ncd\\nef"), "x *** ***");
     }
 

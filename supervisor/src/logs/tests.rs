@@ -4,7 +4,11 @@ use proptest::prelude::*;
 const NONE: Masks = Masks::none();
 
 /// What a log of these writes holds: lines as they came live, and the rest.
-fn log(limit: usize, masks: &Masks, writes: &[(LogStream, &[u8])]) -> (Vec<(LogStream, Vec<u8>)>, usize, Totals) {
+fn log(
+    limit: usize,
+    masks: &Masks,
+    writes: &[(LogStream, &[u8])],
+) -> (Vec<(LogStream, Vec<u8>)>, usize, Totals) {
     let (mut lines, mut log) = (Vec::new(), CallLog::new(limit));
     for (stream, bytes) in writes {
         log.feed(masks, *stream, bytes, 1, &mut |l| lines.push((l.stream, l.text.to_vec())));
@@ -42,9 +46,13 @@ fn a_log_within_its_limit_is_whole_and_one_over_it_keeps_both_ends() {
     let text = |n: usize| [&line[..], b"\n"].concat().repeat(n);
     let (lines, live, totals) = log(40_000, &NONE, &[(LogStream::Stdout, &text(400))]);
     assert_eq!((lines.len(), live, totals.kept, totals.dropped), (400, 300, 40_000, 0));
-    let (lines, live, totals) = log(40_000, &NONE, &[(LogStream::Stdout, &text(2_000)), (LogStream::Stderr, b"the end\n")]);
+    let (lines, live, totals) =
+        log(40_000, &NONE, &[(LogStream::Stdout, &text(2_000)), (LogStream::Stderr, b"the end\n")]);
     assert_eq!((live, totals.kept + totals.dropped), (300, 200_008));
-    assert_eq!(lines[300].1, format!("[sless: {} bytes of output are left out here]", totals.dropped).into_bytes());
+    assert_eq!(
+        lines[300].1,
+        format!("[sless: {} bytes of output are left out here]", totals.dropped).into_bytes()
+    );
     assert_eq!(lines.len(), 300 + 1 + 99 + 1);
     assert_eq!(lines[400], (LogStream::Stderr, b"the end".to_vec()));
     assert_eq!((totals.stdout, totals.stderr), (200_000, 8));
@@ -60,9 +68,14 @@ fn a_limit_of_zero_keeps_nothing_and_counts_all() {
 fn a_value_across_a_cut_is_masked() {
     let masks = Masks::new(["s3cr3t-value"]).unwrap();
     let long = ["x".repeat(16_380).as_bytes(), b"s3cr3t-value\n"].concat();
-    let (lines, _, _) = log(1 << 20, &masks, &[(LogStream::Stdout, &long[..16_384]), (LogStream::Stdout, &long[16_384..])]);
+    let (lines, _, _) =
+        log(1 << 20, &masks, &[(LogStream::Stdout, &long[..16_384]), (LogStream::Stdout, &long[16_384..])]);
     assert_eq!(lines.concat_texts(), ["x".repeat(16_380).as_bytes(), b"***"].concat());
-    let (lines, _, _) = log(1 << 20, &masks, &[(LogStream::Stdout, b"a s3cr3t"), (LogStream::Stderr, b"s3cr"), (LogStream::Stdout, b"-value b\n")]);
+    let (lines, _, _) = log(
+        1 << 20,
+        &masks,
+        &[(LogStream::Stdout, b"a s3cr3t"), (LogStream::Stderr, b"s3cr"), (LogStream::Stdout, b"-value b\n")],
+    );
     assert_eq!(lines, [(LogStream::Stdout, b"a *** b".to_vec()), (LogStream::Stderr, b"s3cr".to_vec())]);
 }
 
@@ -84,7 +97,10 @@ fn the_output_of_the_import_comes_first_and_is_marked() {
     let mut log = init.into_call(&mut |l| lines.push((l.text.to_vec(), l.init)));
     log.feed(&NONE, LogStream::Stdout, b"called\n", 2, &mut |l| lines.push((l.text.to_vec(), l.init)));
     let totals = log.finish(&mut |_| panic!("all was live"));
-    assert_eq!(lines, [(b"loading".to_vec(), true), (b"no newline".to_vec(), true), (b"called".to_vec(), false)]);
+    assert_eq!(
+        lines,
+        [(b"loading".to_vec(), true), (b"no newline".to_vec(), true), (b"called".to_vec(), false)]
+    );
     assert_eq!(totals.kept, 25);
 }
 
