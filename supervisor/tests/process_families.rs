@@ -43,7 +43,7 @@ async fn a_family_that_scatters_and_ignores_sigterm_is_gone_after_a_kill(reaper:
     assert_eq!(running(&["sleep", &n]).len(), 4);
     worker.family.kill();
     worker.family.gone().await;
-    assert_eq!(running(&["sleep", &n]), []);
+    assert_eq!(running(&["sleep", &n]), [0i32; 0]);
     assert_eq!(worker.family.exited().await.ending, Ending::Signaled { signal: 9 });
     assert_eq!(children(), []);
 }
@@ -54,7 +54,7 @@ async fn sigterm_reaches_every_session(reaper: Rc<Reaper>) {
     within(5, "four sleep", async || running(&["sleep", &n]).len() == 4).await;
     worker.family.terminate();
     worker.family.gone().await;
-    assert_eq!(running(&["sleep", &n]), []);
+    assert_eq!(running(&["sleep", &n]), [0i32; 0]);
     assert_eq!(worker.family.exited().await.ending, Ending::Signaled { signal: 15 });
 }
 
@@ -68,7 +68,7 @@ async fn a_kill_leaves_another_workers_orphans_alone(reaper: Rc<Reaper>) {
     .await;
     first.family.kill();
     first.family.gone().await;
-    assert_eq!(running(&["sleep", &one]), []);
+    assert_eq!(running(&["sleep", &one]), [0i32; 0]);
     assert_eq!(running(&["sleep", &two]).len(), 2);
     assert_eq!(second.family.leftovers().len(), 1);
     assert!(second.family.exit().is_none());
@@ -108,7 +108,7 @@ async fn what_a_killed_keeper_leaves_is_killed_too(reaper: Rc<Reaper>) {
     let keeper = parent_of(worker.family.worker_pid().unwrap());
     kill(keeper, 9);
     worker.family.gone().await;
-    assert_eq!(running(&["sleep", &n]), []);
+    assert_eq!(running(&["sleep", &n]), [0i32; 0]);
     assert_eq!(worker.family.exited().await.ending, Ending::Signaled { signal: 9 });
     assert!(other.family.exit().is_none(), "another worker was killed with it");
     assert_eq!(children().len(), 1);
@@ -123,7 +123,7 @@ async fn a_keeper_that_stands_still_does_not_save_its_family(reaper: Rc<Reaper>)
     within(5, "it stands still", async || state_of(keeper) == "T").await;
     worker.family.kill();
     worker.family.gone().await;
-    assert_eq!(running(&["sleep", &n]), []);
+    assert_eq!(running(&["sleep", &n]), [0i32; 0]);
 }
 
 async fn sigterm_does_not_end_a_keeper(reaper: Rc<Reaper>) {
