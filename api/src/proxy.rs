@@ -1,0 +1,273 @@
+//! The way of a call: from a caller's connection to a supervisor and back.
+//!
+//! No database and no framework here: the route comes from a table in memory, the connection from a pool, and the supervisor's
+//! connection is driven by the very task that serves the caller, so that a call wakes no other task.
+
+mod body;
+mod headers;
+mod pool;
+mod table;
+mod upstream;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use ipnet::IpNet;
+use sless_backend::{Backend, Endpoint, FunctionRef, Secret};
+
+use crate::problem::{Code, Problem};
+
+pub(crate) use body::{Lingering, ResponseBody};
+pub(crate) use headers::Trigger;
+pub(crate) use table::{Route, Table};
+
+use body::CallBody;
+use pool::Pool;
+use upstream::{SendError, Upstream, UpstreamBody};
+
+/// Bodies of a known length up to this are read before the call is passed on, so that it can be passed on again if a supervisor
+/// refuses it. Larger ones are streamed.
+const WHOLE: u64 = 64 << 10;
+/// How often a call is offered before the caller hears that nobody takes it.
+const TRIES: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    backend: Arc<dyn Backend>,
+    table: Arc<Table>,
+    pool: Arc<Pool>,
+    trusted: Vec<IpNet>,
+}
+
+/// What is passed on, and what the supervisor is told about it.
+struct Call {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    trailers: bool,
+}
+
+impl Proxy {
+    pub(crate) fn new(backend: Arc<dyn Backend>, table: Arc<Table>, trusted: Vec<IpNet>) -> Self {
+        Self { backend, table, pool: Arc::new(Pool::default()), trusted }
+    }
+
+    /// Closes connections that have not been used for a while.
+    pub(crate) fn sweep(&self) {
+        self.pool.sweep();
+    }
+
+    /// Answers `ANY /fn/{ns}/{name}[/{path}]`.
+    pub(crate) async fn public(&self, request: Request<Lingering>, peer: IpAddr) -> Response<ResponseBody> {
+        let path = request.uri().path();
+        let (function, rest) = split(path.strip_prefix("/fn/").unwrap_or_default());
+        let Some(route) = self.table.get(function).filter(|route| route.public) else {
+            return problem(&Problem::not_found(format!(
+                "function with an enabled http trigger at {path:?}"
+            )));
+        };
+        let uri = below(rest, request.uri().query());
+        self.call(&route, uri, request, peer, Trigger::Http).await
+    }
+
+    /// Calls a function that was found by name for somebody whose token allows it; `path` is what the handler sees.
+    pub(crate) async fn invoke(
+        &self,
+        f: &FunctionRef,
+        path: &str,
+        mut request: Request<Lingering>,
+        peer: IpAddr,
+    ) -> Response<ResponseBody> {
+        let Some(route) = self.table.get(&f.to_string()) else {
+            return problem(&Problem::not_found(format!(
+                "function {:?} in namespace {:?}",
+                f.name.as_str(),
+                f.namespace.as_str()
+            )));
+        };
+        request.headers_mut().remove(http::header::AUTHORIZATION);
+        let uri = below(path, request.uri().query());
+        self.call(&route, uri, request, peer, Trigger::Invoke).await
+    }
+
+    async fn call(
+        &self,
+        route: &Route,
+        uri: Option<Uri>,
+        request: Request<Lingering>,
+        peer: IpAddr,
+        trigger: Trigger,
+    ) -> Response<ResponseBody> {
+        let Some(uri) = uri else { return problem(&Problem::new(Code::Invalid, "the path is not valid")) };
+        let (mut parts, body) = request.into_parts();
+        let forwarded = headers::Forwarded { peer, trusted: &self.trusted, trigger };
+        let trailers = headers::to_supervisor(&mut parts.headers, &forwarded, &self.backend.proxy_token());
+        let call = Call { method: parts.method, uri, headers: parts.headers, trailers };
+        let body = match body.size_hint().exact() {
+            Some(0) => CallBody::whole(Bytes::new()),
+            Some(length) if length <= WHOLE => match body.collect().await {
+                Ok(whole) => CallBody::whole(whole.to_bytes()),
+                Err(error) => {
+                    return problem(&Problem::new(
+                        Code::Invalid,
+                        format!("the request's body broke off: {error}"),
+                    ));
+                }
+            },
+            _ => CallBody::streamed(body),
+        };
+        self.pass_on(&route.function, call, body).await.unwrap_or_else(|refusal| problem(&refusal))
+    }
+
+    /// Offers the call to one endpoint after another, until one takes it.
+    async fn pass_on(
+        &self,
+        function: &FunctionRef,
+        call: Call,
+        body: CallBody,
+    ) -> Result<Response<ResponseBody>, Problem> {
+        let mut body = Some(body);
+        let mut last = "no connection".to_owned();
+        for attempt in 0..TRIES {
+            // Asked anew each time: what refused the last time may have been replaced.
+            let endpoints = self.backend.endpoints(function);
+            let Some(endpoint) = endpoints.get(attempt % endpoints.len().max(1)) else {
+                return Err(Problem::not_ready(format!(
+                    "function {:?} has no revision that can answer yet",
+                    function.name.as_str()
+                )));
+            };
+            let mut upstream = match self.pool.connect(endpoint).await {
+                Ok(upstream) => upstream,
+                Err(error) => {
+                    last = error.to_string();
+                    tokio::time::sleep(pool::pause(attempt)).await;
+                    continue;
+                }
+            };
+            let Some(offered) = body.take() else { break };
+            body = offered.again();
+            let mut request = Request::new(offered);
+            *request.method_mut() = call.method.clone();
+            *request.uri_mut() = call.uri.clone();
+            *request.headers_mut() = call.headers.clone();
+            match upstream.send(request).await {
+                Ok(response) if rejected(&response) && body.is_some() && attempt + 1 < TRIES => {
+                    last = "the supervisor takes no calls".to_owned();
+                    drop(response);
+                    tokio::time::sleep(pool::pause(attempt)).await;
+                }
+                Ok(response) => {
+                    return Ok(self.answer(
+                        response,
+                        upstream,
+                        endpoint.clone(),
+                        endpoints.clone(),
+                        call.trailers,
+                    ));
+                }
+                // Nothing of it has left this process: the connection was closed while it was idle.
+                Err(SendError::NotSent(request)) => body = Some(request.into_body()),
+                Err(SendError::Broken(error)) => {
+                    tracing::warn!(function = %function, error, "the supervisor went away during a call");
+                    return Err(Problem::new(
+                        Code::BadGateway,
+                        "the function's supervisor went away during the call",
+                    ));
+                }
+            }
+        }
+        tracing::warn!(function = %function, error = last, "nobody took a call");
+        Err(Problem::new(Code::BadGateway, "the function's supervisor can't be reached"))
+    }
+
+    fn answer(
+        &self,
+        response: Response<hyper::body::Incoming>,
+        upstream: Box<Upstream>,
+        endpoint: Endpoint,
+        lease: Arc<[Endpoint]>,
+        trailers: bool,
+    ) -> Response<ResponseBody> {
+        let (mut parts, incoming) = response.into_parts();
+        headers::to_caller(&mut parts.headers, trailers);
+        parts.version = http::Version::HTTP_11;
+        let body = UpstreamBody::new(incoming, upstream, self.pool.clone(), endpoint, lease);
+        Response::from_parts(parts, ResponseBody::Upstream(body))
+    }
+}
+
+/// Not taken, and not begun: the only answer after which a call may go to somebody else. A call that the queue has no room for
+/// (429) or whose request is at fault is refused for good.
+fn rejected(response: &Response<hyper::body::Incoming>) -> bool {
+    response.status() == StatusCode::SERVICE_UNAVAILABLE
+        && response
+            .headers()
+            .get("x-sless-status")
+            .is_some_and(|status| status == HeaderValue::from_static("rejected"))
+}
+
+/// `{ns}/{name}` and what follows it.
+fn split(tail: &str) -> (&str, &str) {
+    let slashes = tail.bytes().enumerate().filter(|(_, b)| *b == b'/').map(|(at, _)| at);
+    tail.split_at(slashes.take(2).nth(1).unwrap_or(tail.len()))
+}
+
+/// Path and query as they were sent, nothing decoded.
+fn below(path: &str, query: Option<&str>) -> Option<Uri> {
+    let path = if path.is_empty() { "/" } else { path };
+    let text = match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    PathAndQuery::from_maybe_shared(Bytes::from(text)).ok().map(Uri::from)
+}
+
+fn problem(problem: &Problem) -> Response<ResponseBody> {
+    problem.response(|bytes| ResponseBody::Bytes(bytes.into()))
+}
+
+/// Asks a supervisor's admin port.
+pub(crate) async fn ask_admin(
+    endpoint: &Endpoint,
+    path: &'static str,
+    token: &Secret,
+) -> std::io::Result<Bytes> {
+    let mut request = Request::new(CallBody::whole(Bytes::new()));
+    *request.uri_mut() = Uri::from_static(path);
+    request.headers_mut().insert(http::header::HOST, HeaderValue::from_static("supervisor"));
+    request.headers_mut().insert("x-sless-proxy-token", headers::secret(token));
+    let mut upstream = pool::open_admin(endpoint).await?;
+    let response =
+        upstream.send(request).await.map_err(|_| std::io::Error::other("the admin port did not answer"))?;
+    let status = response.status();
+    let pool = Arc::new(Pool::default());
+    let body = UpstreamBody::new(response.into_body(), upstream, pool, endpoint.clone(), Arc::default());
+    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(std::io::Error::other(format!("the admin port answered {status}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_is_cut_where_it_was_sent() {
+        assert_eq!(split("ns/name"), ("ns/name", ""));
+        assert_eq!(split("ns/name/"), ("ns/name", "/"));
+        assert_eq!(split("ns/name//a%2Fb/"), ("ns/name", "//a%2Fb/"));
+        assert_eq!(split("ns"), ("ns", ""));
+        assert_eq!(below("", Some("x=1&x=%20")).unwrap().to_string(), "/?x=1&x=%20");
+        assert_eq!(below("//a%2Fb/", None).unwrap().to_string(), "//a%2Fb/");
+    }
+}

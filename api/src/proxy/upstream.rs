@@ -1,0 +1,164 @@
+//! One connection to a supervisor.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use sless_backend::Endpoint;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::body::CallBody;
+use super::pool::Pool;
+
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+pub(super) type Io = Box<dyn Duplex>;
+
+/// The two halves that hyper makes of a connection, kept together: whoever waits for the answer drives the connection.
+pub(super) struct Upstream {
+    sender: SendRequest<CallBody>,
+    connection: Connection<TokioIo<Io>, CallBody>,
+    /// It has ended; driving it again is not allowed.
+    ended: bool,
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upstream").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no answer.
+pub(super) enum SendError {
+    /// Nothing of the request has been written; it may be sent elsewhere.
+    NotSent(Box<Request<CallBody>>),
+    /// The supervisor may have taken the call.
+    Broken(String),
+}
+
+impl Upstream {
+    pub(super) async fn open(io: TokioIo<Io>) -> io::Result<Box<Self>> {
+        let (sender, connection) = http1::handshake(io).await.map_err(io::Error::other)?;
+        Ok(Box::new(Self { sender, connection, ended: false }))
+    }
+
+    /// Lets the connection read and write.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.ended && Pin::new(&mut self.connection).poll(cx).is_ready() {
+            self.ended = true;
+        }
+    }
+
+    /// Whether it is still open and has finished its last call.
+    pub(super) async fn is_usable(&mut self) -> bool {
+        poll_fn(|cx| {
+            self.drive(cx);
+            if self.ended {
+                return Poll::Ready(false);
+            }
+            // What has been answered whole is over after one turn; one that is not can't be used.
+            Poll::Ready(matches!(self.sender.poll_ready(cx), Poll::Ready(Ok(()))))
+        })
+        .await
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub(super) async fn send(&mut self, request: Request<CallBody>) -> Result<Response<Incoming>, SendError> {
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let result = poll_fn(|cx| {
+            // The connection first: it writes the request, and reads what makes the answer ready.
+            if !self.ended && Pin::new(&mut self.connection).poll(cx).is_ready() {
+                self.ended = true;
+            }
+            answer.as_mut().poll(cx)
+        })
+        .await;
+        result.map_err(|mut error| match error.take_message() {
+            Some(request) => SendError::NotSent(Box::new(request)),
+            None => SendError::Broken(crate::problem::chain(error.error())),
+        })
+    }
+}
+
+/// The body of an answer as it comes. Read to its end, the connection goes back to the pool.
+pub(crate) struct UpstreamBody {
+    incoming: Incoming,
+    upstream: Option<Box<Upstream>>,
+    whole: bool,
+    pool: Arc<Pool>,
+    endpoint: Endpoint,
+    /// Held while the call runs, so that the backend does not drain the supervisor under it.
+    _lease: Arc<[Endpoint]>,
+}
+
+impl UpstreamBody {
+    pub(super) fn new(
+        incoming: Incoming,
+        upstream: Box<Upstream>,
+        pool: Arc<Pool>,
+        endpoint: Endpoint,
+        lease: Arc<[Endpoint]>,
+    ) -> Self {
+        Self { incoming, upstream: Some(upstream), whole: false, pool, endpoint, _lease: lease }
+    }
+}
+
+impl std::fmt::Debug for UpstreamBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UpstreamBody")
+            .field("endpoint", &self.endpoint)
+            .field("whole", &self.whole)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        let mut frame = Pin::new(&mut this.incoming).poll_frame(cx);
+        if frame.is_pending()
+            && let Some(upstream) = &mut this.upstream
+        {
+            upstream.drive(cx);
+            frame = Pin::new(&mut this.incoming).poll_frame(cx);
+        }
+        if let Poll::Ready(None) = frame {
+            this.whole = true;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.whole || self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for UpstreamBody {
+    fn drop(&mut self) {
+        if self.is_end_stream()
+            && let Some(upstream) = self.upstream.take().filter(|u| !u.ended)
+        {
+            self.pool.put(&self.endpoint, upstream);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Tells the backend what should be, and keeps what it says that is.
+//!
+//! The wish is in the database before anybody hears of it. One task then brings it to the backend, again and again until it is
+//! taken: after a crash all functions are wished for anew.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sless_backend::{FunctionRef, FunctionSpec, FunctionStatus, Generation, Revision};
+use tokio::sync::Notify;
+use tokio_stream::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::problem::chain;
+use crate::store::{FunctionRow, RevisionRow};
+use crate::time::Moment;
+
+/// What did not work is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Between looks at what is old enough to go.
+const EXPIRE_EVERY: Duration = Duration::from_secs(60);
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Functions whose wish the backend has yet to hear.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    waiting: Mutex<BTreeSet<FunctionRef>>,
+    some: Notify,
+}
+
+impl Changes {
+    /// To be called after each write that the backend must hear of.
+    pub(crate) fn push(&self, function: FunctionRef) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(function);
+        self.some.notify_one();
+    }
+
+    fn take(&self) -> BTreeSet<FunctionRef> {
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Runs until `stop`.
+pub(crate) async fn run(app: Arc<App>, stop: CancellationToken) {
+    let mut statuses = app.backend.watch_functions();
+    let mut active: HashMap<FunctionRef, String> = HashMap::new();
+    let mut again = BTreeSet::new();
+    let mut tick = tokio::time::interval(AGAIN);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = app.changes.some.notified() => {
+                for function in app.changes.take() {
+                    bring(&app, function, &mut again).await;
+                }
+            }
+            status = statuses.next() => match status {
+                Some(status) => {
+                    let function = status.function.clone();
+                    if let Err(error) = keep(&app, status, &mut active).await {
+                        tracing::warn!(function = %function, error = %chain(&*error), "failed to note the state of a function, trying again");
+                        again.insert(function);
+                    }
+                }
+                // The backend has stopped, and with it all there is to do.
+                None => return,
+            },
+            _ = tick.tick(), if !again.is_empty() => {
+                for function in std::mem::take(&mut again) {
+                    active.remove(&function);
+                    bring(&app, function.clone(), &mut again).await;
+                    if let Some(status) = app.backend.status(&function)
+                        && let Err(error) = keep(&app, status, &mut active).await
+                    {
+                        tracing::warn!(function = %function, error = %chain(&*error), "failed to note the state of a function, trying again");
+                        again.insert(function);
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn bring(app: &App, function: FunctionRef, again: &mut BTreeSet<FunctionRef>) {
+    match wish(app, &function).await {
+        Ok(true) => {}
+        Ok(false) => {
+            again.insert(function);
+        }
+        Err(error) => {
+            tracing::warn!(function = %function, error = %chain(&*error), "failed to bring a function to the backend, trying again");
+            again.insert(function);
+        }
+    }
+}
+
+fn revision(row: &FunctionRow, revision: RevisionRow) -> Revision {
+    // What a revision does not fix is always that of today.
+    let settings = row.settings.clone().with_revised_of(&revision.settings);
+    Revision { name: revision.name, runtime: row.runtime.clone(), settings, code: revision.code }
+}
+
+/// Whether that was all; `false` while a deletion goes on.
+async fn wish(app: &App, function: &FunctionRef) -> Result<bool, AnyError> {
+    let Some(row) = app.store.function(function).await? else { return Ok(true) };
+    if row.deleting {
+        app.backend.delete_function(function).await?;
+        return match app.backend.status(function) {
+            None => forget(app, function).await.map(|()| true),
+            Some(_) => Ok(false),
+        };
+    }
+    let Some(wanted) = &row.wanted else { return Ok(true) };
+    let Some(wanted) = app.store.revision(row.id, wanted).await? else { return Ok(true) };
+    let serving = match &row.active {
+        Some(active) => app.store.revision(row.id, active).await?,
+        None => None,
+    };
+    let spec = FunctionSpec {
+        function: function.clone(),
+        wanted: revision(&row, wanted),
+        serving: serving.map(|serving| revision(&row, serving)),
+    };
+    app.backend.apply_function(spec, Generation(row.generation)).await?;
+    Ok(true)
+}
+
+/// Notes what the backend tells.
+async fn keep(
+    app: &App,
+    status: FunctionStatus,
+    active: &mut HashMap<FunctionRef, String>,
+) -> Result<(), AnyError> {
+    if status.gone {
+        active.remove(&status.function);
+        return forget(app, &status.function).await;
+    }
+    let Some(revision) = status.active_revision else { return Ok(()) };
+    if active.get(&status.function) != Some(&revision) {
+        app.store.set_active(&status.function, &revision).await?;
+        active.insert(status.function.clone(), revision);
+        tidy(app, &status.function).await?;
+    }
+    Ok(())
+}
+
+/// Removes what is left of a function that is gone, if it was to go.
+async fn forget(app: &App, function: &FunctionRef) -> Result<(), AnyError> {
+    let Some(row) = app.store.function(function).await? else { return Ok(()) };
+    if !row.deleting {
+        return Ok(());
+    }
+    let _nobody_uploads = app.code_in_use.lock().await;
+    for digest in app.code.list(function).await? {
+        app.code.delete(function, &digest).await?;
+    }
+    app.store.remove_function(function).await?;
+    app.table.reload(&*app.store).await?;
+    Ok(())
+}
+
+/// Removes revisions beyond those that are to be kept, and code that no revision needs.
+async fn tidy(app: &App, function: &FunctionRef) -> Result<(), AnyError> {
+    let Some(row) = app.store.function(function).await? else { return Ok(()) };
+    let _nobody_uploads = app.code_in_use.lock().await;
+    app.store.forget_revisions(row.id, row.settings.revision_history).await?;
+    let needed: BTreeSet<_> = app.store.revisions(row.id).await?.into_iter().map(|r| r.code.sha256).collect();
+    for digest in app.code.list(function).await? {
+        if !needed.contains(&digest) {
+            app.code.delete(function, &digest).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes records that are old enough, and idle connections of the proxy, until `stop`.
+pub(crate) async fn clean(app: Arc<App>, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(EXPIRE_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        app.proxy.sweep();
+        let age = i64::try_from(app.config.retention.as_micros()).unwrap_or(i64::MAX);
+        let before = Moment(Moment::now().0.saturating_sub(age));
+        loop {
+            match app.store.expire(before, app.config.retention_count).await {
+                Ok(0) => break,
+                // Others get their turn with the database in between.
+                Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "failed to remove old records, trying again later");
+                    break;
+                }
+            }
+            if stop.is_cancelled() {
+                return;
+            }
+        }
+    }
+}

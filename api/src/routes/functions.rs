@@ -1,0 +1,288 @@
+//! `/v1/namespaces/{ns}/functions[/{name}]`.
+
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+use sless_backend::{CodeRef, FunctionRef};
+use sless_core::{FunctionSettings, Runtime, SETTINGS};
+
+use super::{Answer, One, Shared, Two, function_ref, input, render};
+use crate::app::App;
+use crate::auth::{Caller, Role};
+use crate::problem::{Code, Problem};
+use crate::store::{FunctionRow, RevisionRow, StoreError};
+use crate::time::Moment;
+
+/// Given by `GET`, ignored when they come back.
+const READ_ONLY: &[&str] = &[
+    "namespace",
+    "phase",
+    "message",
+    "url",
+    "revision",
+    "code_sha256",
+    "content_sha256",
+    "image",
+    "conditions",
+    "created_at",
+    "updated_at",
+];
+
+/// How often a change is tried on a function that others change at the same time.
+const TRIES: usize = 8;
+
+pub(super) async fn list(
+    State(app): Shared,
+    caller: Caller,
+    Path(ns): One,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let namespace = caller.enter(&ns, Role::Viewer)?;
+    let params = input::Params::parse(query.as_deref());
+    let limit = params.limit()?;
+    let mut rows = app.store.functions(&namespace, params.cursor_id("f")?, limit + 1).await?;
+    let more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let next = rows.last().filter(|_| more).map(|row| input::cursor("f", &row.id.to_string()));
+    let mut items = Vec::with_capacity(rows.len());
+    for row in &rows {
+        items.push(render::function(&app, row).await?);
+    }
+    render::list(items, next)
+}
+
+pub(super) async fn create(State(app): Shared, caller: Caller, Path(ns): One, body: Body) -> Answer {
+    let namespace = caller.enter(&ns, Role::Deployer)?;
+    let object = input::object(body).await?;
+    let name = input::string(&object, "name")?.ok_or_else(|| Problem::invalid("name", "name: is missing"))?;
+    let function = FunctionRef { namespace, name: name.parse()? };
+    let (runtime, settings) = parse(&app, &object, None)?;
+    let row = insert(&app, &function, &runtime, &settings).await?;
+    render::one(StatusCode::CREATED, row.version, &render::function(&app, &row).await?)
+}
+
+pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, name)): Two) -> Answer {
+    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let row = app.function(&function).await?;
+    render::one(StatusCode::OK, row.version, &render::function(&app, &row).await?)
+}
+
+pub(super) async fn put(
+    State(app): Shared,
+    caller: Caller,
+    Path((ns, name)): Two,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let namespace = caller.enter(&ns, Role::Deployer)?;
+    let function = FunctionRef { namespace, name: name.parse()? };
+    let object = input::object(body).await?;
+    if input::string(&object, "name")?.is_some_and(|other| other != name) {
+        return Err(Problem::invalid("name", "name: must be that of the address, or missing"));
+    }
+    for _ in 0..TRIES {
+        let Some(row) = app.store.function(&function).await? else {
+            if headers.contains_key(http::header::IF_MATCH) {
+                return Err(Problem::stale());
+            }
+            let (runtime, settings) = parse(&app, &object, None)?;
+            match insert(&app, &function, &runtime, &settings).await {
+                Err(problem) if problem.code == Code::AlreadyExists => continue,
+                other => {
+                    let row = other?;
+                    return render::one(
+                        StatusCode::CREATED,
+                        row.version,
+                        &render::function(&app, &row).await?,
+                    );
+                }
+            }
+        };
+        input::check_if_match(&headers, row.version)?;
+        let (_, settings) = parse(&app, &object, Some(&row.runtime))?;
+        if let Some(row) = write(&app, row, settings, None, &headers).await? {
+            return render::one(StatusCode::OK, row.version, &render::function(&app, &row).await?);
+        }
+    }
+    Err(busy())
+}
+
+pub(super) async fn patch(
+    State(app): Shared,
+    caller: Caller,
+    Path((ns, name)): Two,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let function = function_ref(&caller, &ns, &name, Role::Deployer)?;
+    let patch = input::object(body).await?;
+    if input::string(&patch, "name")?.is_some_and(|other| other != name) {
+        return Err(Problem::invalid("name", "name: can't be changed"));
+    }
+    for _ in 0..TRIES {
+        let row = app.function(&function).await?;
+        input::check_if_match(&headers, row.version)?;
+        let mut object = row.settings.to_object();
+        object.insert("runtime".to_owned(), row.runtime.as_str().into());
+        let mut patch = patch.clone();
+        // Null is the default, and there is none for this.
+        if patch.get("runtime") == Some(&Value::Null) {
+            patch.remove("runtime");
+        }
+        input::merge(&mut object, patch);
+        let (_, settings) = parse(&app, &object, Some(&row.runtime))?;
+        if let Some(row) = write(&app, row, settings, None, &headers).await? {
+            return render::one(StatusCode::OK, row.version, &render::function(&app, &row).await?);
+        }
+    }
+    Err(busy())
+}
+
+pub(super) async fn delete(
+    State(app): Shared,
+    caller: Caller,
+    Path((ns, name)): Two,
+    headers: HeaderMap,
+) -> Answer {
+    let function = function_ref(&caller, &ns, &name, Role::Deployer)?;
+    for _ in 0..TRIES {
+        let row = app.function(&function).await?;
+        input::check_if_match(&headers, row.version)?;
+        let changed = if row.deleting {
+            Ok(row)
+        } else {
+            app.store.update_function(&FunctionRow { deleting: true, ..row }, None).await
+        };
+        match changed {
+            Err(StoreError::Stale) => {}
+            other => {
+                let row = other?;
+                app.reload_routes().await?;
+                app.changes.push(function);
+                return render::one(StatusCode::ACCEPTED, row.version, &render::function(&app, &row).await?);
+            }
+        }
+    }
+    Err(busy())
+}
+
+/// Somebody else was quicker each time.
+pub(super) fn busy() -> Problem {
+    Problem::new(Code::Conflict, "others change it at the same time, try again")
+}
+
+async fn insert(
+    app: &App,
+    function: &FunctionRef,
+    runtime: &Runtime,
+    settings: &FunctionSettings,
+) -> Result<FunctionRow, Problem> {
+    let inserted = app.store.insert_function(function, runtime, settings).await;
+    let row = inserted.map_err(|error| match error {
+        StoreError::Exists => Problem::new(
+            Code::AlreadyExists,
+            format!("function {:?} exists already in this namespace", function.name.as_str()),
+        ),
+        other => other.into(),
+    })?;
+    app.reload_routes().await?;
+    Ok(row)
+}
+
+/// Reads a function's body; `fixed` is the runtime that it has.
+fn parse(
+    app: &App,
+    object: &Map<String, Value>,
+    fixed: Option<&Runtime>,
+) -> Result<(Runtime, FunctionSettings), Problem> {
+    input::only_known(object, |field| {
+        field == "name"
+            || field == "runtime"
+            || READ_ONLY.contains(&field)
+            || SETTINGS.iter().any(|s| s.name == field && !field.contains('.'))
+    })?;
+    let runtime: Runtime = match (input::string(object, "runtime")?, fixed) {
+        (Some(text), _) => text.parse()?,
+        (None, Some(fixed)) => fixed.clone(),
+        (None, None) => return Err(Problem::invalid("runtime", "runtime: is missing")),
+    };
+    let runtimes = app.backend.runtimes();
+    if fixed.is_some_and(|fixed| *fixed != runtime) {
+        return Err(Problem::invalid(
+            "runtime",
+            "runtime: can't be changed; make a function with another name",
+        ));
+    }
+    if fixed.is_none() && !runtimes.contains(&runtime) {
+        let names = runtimes.iter().map(Runtime::as_str).collect::<Vec<_>>().join(", ");
+        return Err(Problem::invalid(
+            "runtime",
+            format!("runtime: {:?} is not one of {names}", runtime.as_str()),
+        ));
+    }
+    let settings = FunctionSettings::from_object(object)?;
+    if let Some(secret) = settings.secrets.first() {
+        return Err(Problem::invalid(
+            "secrets",
+            format!("secrets: there is no secret {:?} in this namespace", secret.as_str()),
+        ));
+    }
+    Ok((runtime, settings))
+}
+
+/// The name of the revision that code and settings make: the same ones, the same name.
+fn revision_name(runtime: &Runtime, settings: &FunctionSettings, code: &CodeRef) -> String {
+    let mut hash = Sha256::new();
+    hash.update(code.content_sha256.bytes());
+    hash.update(runtime.as_str());
+    hash.update([0]);
+    hash.update(settings.revised());
+    let mut name = sless_core::Digest::new(hash.finalize().into()).to_string();
+    name.truncate(12);
+    name
+}
+
+/// Writes settings, and code if there is some, over `row`. `None` if somebody else was quicker and it makes sense to try again.
+pub(super) async fn write(
+    app: &App,
+    row: FunctionRow,
+    settings: FunctionSettings,
+    code: Option<CodeRef>,
+    headers: &HeaderMap,
+) -> Result<Option<FunctionRow>, Problem> {
+    if row.deleting {
+        return Err(Problem::new(Code::Conflict, "the function is being deleted"));
+    }
+    let known = match &row.wanted {
+        Some(wanted) => app.store.revision(row.id, wanted).await?,
+        None => None,
+    };
+    let changed = row.settings != settings || code.is_some();
+    let mut row = FunctionRow { settings, ..row };
+    let revision = code.or(known.map(|r| r.code)).map(|code| RevisionRow {
+        name: revision_name(&row.runtime, &row.settings, &code),
+        settings: row.settings.clone(),
+        code,
+        created_at: Moment::now(),
+    });
+    if let Some(revision) = &revision
+        && changed
+    {
+        row.wanted = Some(revision.name.clone());
+        row.generation += 1;
+    }
+    match app.store.update_function(&row, revision.as_ref().filter(|_| changed)).await {
+        Ok(row) => {
+            if changed && row.wanted.is_some() {
+                app.changes.push(row.function.clone());
+            }
+            Ok(Some(row))
+        }
+        // With a condition, the next try would only find that it does not hold.
+        Err(StoreError::Stale) if headers.contains_key(http::header::IF_MATCH) => Err(Problem::stale()),
+        Err(StoreError::Stale) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,97 @@
+//! `/v1/namespaces/{ns}/functions/{name}/invocations`, `/v1/namespaces/{ns}/invocations/{id}`.
+
+use axum::extract::{Path, RawQuery, State};
+use http::StatusCode;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Answer, Shared, Two, function_ref, input, render};
+use crate::app::App;
+use crate::auth::{Caller, Role};
+use crate::problem::Problem;
+use crate::store::{After, InvocationFilter, InvocationRow};
+use crate::time::Moment;
+
+pub(super) async fn list(
+    State(app): Shared,
+    caller: Caller,
+    Path((ns, name)): Two,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let params = input::Params::parse(query.as_deref());
+    let limit = params.limit()?;
+    let moment = |name: &str| match params.get(name).map(Moment::parse) {
+        None => Ok(None),
+        Some(Some(moment)) => Ok(Some(moment)),
+        Some(None) => {
+            Err(Problem::invalid(name, format!("{name}: must be a time as in 2026-01-01T00:00:00Z")))
+        }
+    };
+    let filter = InvocationFilter {
+        status: params.get("status").map(str::to_owned),
+        trigger: params.get("trigger").map(str::to_owned),
+        since: moment("since")?,
+        until: moment("until")?,
+    };
+    let after = match params.cursor("i")? {
+        None => None,
+        Some(parts) => Some(after(&parts).ok_or_else(|| {
+            Problem::invalid("cursor", "cursor: not one that this list has given as 'next'")
+        })?),
+    };
+    app.function(&function).await?;
+    let mut rows = app.store.invocations(&function, &filter, after, limit + 1).await?;
+    let more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let next = rows
+        .last()
+        .filter(|_| more)
+        .map(|row| input::cursor("i", &format!("{} {}", row.started_at.0, row.id)));
+    render::list(rows.iter().map(|row| Value::Object(render::invocation(row))).collect(), next)
+}
+
+fn after(parts: &[String]) -> Option<After> {
+    let [started_at, id] = parts else { return None };
+    Some(After { started_at: Moment(started_at.parse().ok()?), id: id.parse().ok()? })
+}
+
+/// The record of an id that the path names.
+pub(super) async fn record(
+    app: &App,
+    caller: &Caller,
+    ns: &str,
+    id: &str,
+) -> Result<(sless_core::Namespace, InvocationRow), Problem> {
+    let namespace = caller.enter(ns, Role::Viewer)?;
+    let not_there = || Problem::not_found(format!("invocation {id:?} in namespace {ns:?}"));
+    let id: Uuid = id.parse().map_err(|_| not_there())?;
+    let row = app.store.invocation(&namespace, id).await?.ok_or_else(not_there)?;
+    Ok((namespace, row))
+}
+
+pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, id)): Two) -> Answer {
+    let (namespace, row) = record(&app, &caller, &ns, &id).await?;
+    let mut object = render::invocation(&row);
+    let earlier =
+        if row.attempt > 1 { app.store.earlier_attempts(&namespace, row.id).await? } else { Vec::new() };
+    // As it came from the supervisor; what is no JSON by now is shown as nothing, the rest of the record all the same.
+    let kept = |text: &Option<String>| {
+        text.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or(Value::Null)
+    };
+    let mut request = kept(&row.request);
+    if let Value::Object(request) = &mut request {
+        request.insert("method".to_owned(), json!(row.method));
+        request.insert("path".to_owned(), json!(row.path));
+    }
+    object.insert("request".to_owned(), request);
+    object.insert("result".to_owned(), kept(&row.result));
+    object.insert("error".to_owned(), kept(&row.error));
+    let earlier = earlier.iter().map(|row| {
+        let mut object = render::invocation(row);
+        object.insert("error".to_owned(), kept(&row.error));
+        Value::Object(object)
+    });
+    object.insert("earlier_attempts".to_owned(), Value::Array(earlier.collect()));
+    render::json_response(StatusCode::OK, &object)
+}

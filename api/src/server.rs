@@ -1,0 +1,314 @@
+//! Listens, hands each request to its part, and stops in order.
+
+mod records;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use sless_backend::{Backend, CodeStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_service::Service;
+
+use crate::app::App;
+use crate::auth::Auth;
+use crate::config::ApiConfig;
+use crate::ingest::{Ingest, Writer, WriterTask};
+use crate::metrics::{Metrics, Part};
+use crate::problem::Problem;
+use crate::proxy::{Lingering, Proxy, ResponseBody, Table};
+use crate::reconcile;
+use crate::routes;
+use crate::store::{SqliteStore, Store, StoreError};
+
+/// A head that has not come whole by then ends the connection.
+const HEAD_WITHIN: Duration = Duration::from_secs(60);
+
+/// Why the API does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("listen on {at}, as {what} says")]
+    Listen {
+        /// The setting.
+        what: &'static str,
+        at: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("open the database {path:?}")]
+    Database {
+        path: PathBuf,
+        #[source]
+        source: StoreErrorSource,
+    },
+    #[error("set up the metrics")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// What the database said.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StoreErrorSource(StoreError);
+
+/// A running API.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    local_addr: SocketAddr,
+    /// Stops taking connections and calls.
+    drain: CancellationToken,
+    /// Connections of callers, and their listeners.
+    callers: TaskTracker,
+    /// Stops what goes on in the background.
+    stop: CancellationToken,
+    background: Vec<JoinHandle<()>>,
+    stop_ingest: CancellationToken,
+    senders: TaskTracker,
+    writer: WriterTask,
+}
+
+/// What a listener answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// `/v1` and `/fn`, and what is for operators if that has no listener of its own.
+    All { admin: bool },
+    /// `/fn`.
+    Public,
+    /// Health, metrics.
+    Admin,
+}
+
+impl Server {
+    /// Opens the database, listens, and brings every function to the backend. `code` is where uploads are kept; the backend reads
+    /// them from there.
+    ///
+    /// # Errors
+    /// If an address is taken or the database can't be opened.
+    pub async fn start(
+        config: ApiConfig,
+        backend: Arc<dyn Backend>,
+        code: Arc<dyn CodeStore>,
+    ) -> Result<Self, StartError> {
+        let store = SqliteStore::open(&config.database).await;
+        let store: Arc<dyn Store> = Arc::new(store.map_err(|source| StartError::Database {
+            path: config.database.clone(),
+            source: StoreErrorSource(source),
+        })?);
+        let listener = bind("API_LISTEN", config.listen).await?;
+        let local_addr = listener.local_addr().unwrap_or(config.listen);
+        let public = match config.public_listen {
+            Some(addr) => Some(bind("PUBLIC_LISTEN", addr).await?),
+            None => None,
+        };
+        let admin = match config.admin_listen {
+            Some(addr) => Some(bind("API_ADMIN_LISTEN", addr).await?),
+            None => None,
+        };
+        let admin_addr = admin.as_ref().and_then(|l| l.local_addr().ok()).unwrap_or(local_addr);
+        let external_url = config.external_url.as_deref().map_or_else(
+            || format!("http://{}", reachable(local_addr)),
+            |url| url.trim_end_matches('/').to_owned(),
+        );
+
+        let table = Arc::new(Table::default());
+        let metrics = Arc::new(Metrics::new()?);
+        let (writer, writer_task) = Writer::start(store.clone());
+        let app = Arc::new(App {
+            auth: Auth::new(&config.token),
+            proxy: Proxy::new(backend.clone(), table.clone(), config.trusted_proxies.clone()),
+            external_url,
+            metrics_addr: reachable(admin_addr).to_string(),
+            store,
+            code,
+            table,
+            changes: reconcile::Changes::default(),
+            metrics: metrics.clone(),
+            code_in_use: tokio::sync::Mutex::default(),
+            draining: false.into(),
+            config,
+            backend: backend.clone(),
+        });
+        let ingest = Arc::new(Ingest { backend, writer, metrics });
+        let (drain, stop, stop_ingest) =
+            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let (callers, senders) = (TaskTracker::new(), TaskTracker::new());
+        records::listen(ingest, &app.config.internal_listen, &senders, &stop_ingest).await?;
+
+        let begun = async {
+            app.table.reload(&*app.store).await?;
+            for row in app.store.all_functions().await? {
+                app.changes.push(row.function);
+            }
+            Ok(())
+        };
+        let begun: Result<(), StoreError> = begun.await;
+        begun.map_err(|source| StartError::Database {
+            path: app.config.database.clone(),
+            source: StoreErrorSource(source),
+        })?;
+        let background = vec![
+            tokio::spawn(reconcile::run(app.clone(), stop.clone())),
+            tokio::spawn(reconcile::clean(app.clone(), stop.clone())),
+        ];
+
+        let scopes = [
+            (Some(listener), Scope::All { admin: admin.is_none() }),
+            (public, Scope::Public),
+            (admin, Scope::Admin),
+        ];
+        for (listener, scope) in scopes {
+            if let Some(listener) = listener {
+                callers.spawn(accept(listener, app.clone(), scope, callers.clone(), drain.clone()));
+            }
+        }
+        Ok(Self {
+            app,
+            local_addr,
+            drain,
+            callers,
+            stop,
+            background,
+            stop_ingest,
+            senders,
+            writer: writer_task,
+        })
+    }
+
+    /// Where `/v1` and `/fn` are: the address of `API_LISTEN`, with the port that it got.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// How callers reach this.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.app.external_url
+    }
+
+    /// Stops in order: refuses new calls; waits until those that run have been answered (their functions' own limits bound that);
+    /// stops the backend, whose supervisors deliver their last records; takes these; closes the database.
+    pub async fn shutdown(self) {
+        self.app.draining.store(true, Ordering::Relaxed);
+        self.drain.cancel();
+        self.callers.close();
+        self.callers.wait().await;
+        self.app.backend.shutdown().await;
+        self.stop_ingest.cancel();
+        self.senders.close();
+        self.senders.wait().await;
+        self.stop.cancel();
+        for task in self.background {
+            let _ = task.await;
+        }
+        // Nobody hands in records any more, so this ends once all of them are stored.
+        let _ = self.writer.await;
+        self.app.store.close().await;
+    }
+}
+
+/// An address that somebody on this machine can call.
+fn reachable(addr: SocketAddr) -> SocketAddr {
+    if addr.ip().is_unspecified() { SocketAddr::new(Ipv4Addr::LOCALHOST.into(), addr.port()) } else { addr }
+}
+
+async fn bind(what: &'static str, addr: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(addr).await.map_err(|source| StartError::Listen { what, at: addr.to_string(), source })
+}
+
+async fn accept(
+    listener: TcpListener,
+    app: Arc<App>,
+    scope: Scope,
+    callers: TaskTracker,
+    drain: CancellationToken,
+) {
+    let router = routes::router(app.clone(), scope != Scope::Public && scope != Scope::All { admin: false });
+    loop {
+        let accepted = tokio::select! {
+            () = drain.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, peer)) = accepted else {
+            // Out of descriptors, most likely: those that are open must end first.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        // Answers are small and whole: waiting for more to send only delays them.
+        let _ = stream.set_nodelay(true);
+        let (app, router, peer) = (app.clone(), router.clone(), peer.ip().to_canonical());
+        let service = service_fn(move |request| {
+            let (app, router) = (app.clone(), router.clone());
+            async move { Ok::<_, Infallible>(answer(&app, router, scope, peer, request).await) }
+        });
+        callers.spawn(serve(TokioIo::new(stream), service, drain.clone()));
+    }
+}
+
+/// Serves one connection until it ends, or until `drain` and the call that runs on it has been answered.
+async fn serve<I, S, B>(io: TokioIo<I>, service: S, drain: CancellationToken)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: hyper::service::HttpService<Incoming, ResBody = B, Error = Infallible>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = drain.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        // A caller that hangs up, or an answer that was cut on purpose.
+        tracing::debug!(error = %error, "a connection broke off");
+    }
+}
+
+async fn answer(
+    app: &App,
+    mut router: axum::Router,
+    scope: Scope,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let began = Instant::now();
+    let request = request.map(Lingering::new);
+    let path = request.uri().path();
+    let (part, response) = if scope != Scope::Admin && path.starts_with("/fn/") {
+        (Part::Proxy, app.proxy.public(request, peer).await)
+    } else if scope == Scope::Public {
+        (
+            Part::Proxy,
+            Problem::not_found(format!("such address: {path:?}; functions are below /fn/"))
+                .response(|b| ResponseBody::Bytes(b.into())),
+        )
+    } else if scope != Scope::Admin
+        && let Some(target) = routes::invoke::Target::parse(path)
+    {
+        (Part::Proxy, routes::invoke::call(app, target, request, peer).await)
+    } else {
+        let Ok(response) = router.call(request.map(axum::body::Body::new)).await;
+        (Part::Api, response.map(ResponseBody::Router))
+    };
+    app.metrics.request(part, response.status(), began.elapsed());
+    response
+}

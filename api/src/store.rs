@@ -1,0 +1,287 @@
+//! What is kept: functions, triggers and records in a database, uploaded zips beside it. The only place that speaks SQL.
+
+mod code;
+mod sqlite;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use sless_backend::{CodeRef, FunctionRef};
+use sless_core::{FunctionName, FunctionSettings, Namespace, Runtime, TriggerKind, TriggerName};
+use uuid::Uuid;
+
+use crate::time::Moment;
+
+pub use code::DirStore;
+pub(crate) use sqlite::SqliteStore;
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// The name is taken.
+    #[error("the name is taken")]
+    Exists,
+    /// Somebody else has written meanwhile.
+    #[error("it has changed since")]
+    Stale,
+    /// What should be changed isn't there.
+    #[error("it is not there")]
+    Gone,
+    /// May be tried again.
+    #[error("{action}")]
+    Failed {
+        /// A verb in the present, with its object.
+        action: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// A function as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FunctionRow {
+    /// Only grows: the order of creation.
+    pub(crate) id: i64,
+    pub(crate) function: FunctionRef,
+    pub(crate) runtime: Runtime,
+    pub(crate) settings: FunctionSettings,
+    /// Counts every write.
+    pub(crate) version: u64,
+    /// Counts the writes that the backend must hear of.
+    pub(crate) generation: u64,
+    /// The revision that should answer; `None` before the first upload.
+    pub(crate) wanted: Option<String>,
+    /// The revision that answered last.
+    pub(crate) active: Option<String>,
+    pub(crate) deleting: bool,
+    pub(crate) created_at: Moment,
+    pub(crate) updated_at: Moment,
+}
+
+/// A revision as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RevisionRow {
+    pub(crate) name: String,
+    pub(crate) settings: FunctionSettings,
+    pub(crate) code: CodeRef,
+    pub(crate) created_at: Moment,
+}
+
+/// A trigger as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TriggerRow {
+    /// Only grows: the order of creation.
+    pub(crate) id: i64,
+    pub(crate) namespace: Namespace,
+    pub(crate) name: TriggerName,
+    pub(crate) kind: TriggerKind,
+    pub(crate) enabled: bool,
+    pub(crate) function: FunctionName,
+    pub(crate) version: u64,
+    pub(crate) created_at: Moment,
+    pub(crate) updated_at: Moment,
+}
+
+/// A function that calls may be sent to, for the proxy's table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reachable {
+    pub(crate) function: FunctionRef,
+    /// It has an enabled http trigger.
+    pub(crate) public: bool,
+}
+
+/// What one attempt's events tell, so far; those of one batch merged.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Attempt {
+    pub(crate) id: Uuid,
+    pub(crate) attempt: u32,
+    pub(crate) started: Option<Started>,
+    pub(crate) finished: Option<Finished>,
+    /// When the first of these events was, for an attempt whose `started` is not here yet.
+    pub(crate) seen_at: Moment,
+}
+
+/// A `started` event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Started {
+    pub(crate) at: Moment,
+    pub(crate) revision: String,
+    pub(crate) trigger: String,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) pod: String,
+    /// JSON, as it came.
+    pub(crate) request: Option<String>,
+}
+
+/// A `finished` event.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Finished {
+    pub(crate) at: Moment,
+    pub(crate) status: &'static str,
+    pub(crate) http_status: Option<u16>,
+    pub(crate) duration_ms: f64,
+    pub(crate) queue_ms: Option<f64>,
+    pub(crate) init_ms: Option<f64>,
+    pub(crate) cpu_ms: Option<f64>,
+    pub(crate) max_rss_bytes: Option<i64>,
+    pub(crate) log_bytes: i64,
+    pub(crate) log_dropped_bytes: i64,
+    /// JSON, as it came.
+    pub(crate) result: Option<String>,
+    /// JSON, as it came.
+    pub(crate) error: Option<String>,
+}
+
+/// A `log` event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogLines {
+    pub(crate) id: Uuid,
+    pub(crate) attempt: u32,
+    pub(crate) seq: u32,
+    /// A JSON list, as it came.
+    pub(crate) lines: String,
+}
+
+/// The events of one function that go into the database together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Batch {
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) logs: Vec<LogLines>,
+}
+
+/// A record: the last attempt of an invocation.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct InvocationRow {
+    pub(crate) id: Uuid,
+    pub(crate) function: FunctionName,
+    pub(crate) attempt: u32,
+    pub(crate) started_at: Moment,
+    pub(crate) revision: Option<String>,
+    pub(crate) trigger: Option<String>,
+    pub(crate) method: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) status: Option<String>,
+    pub(crate) finished_at: Option<Moment>,
+    pub(crate) http_status: Option<u16>,
+    pub(crate) duration_ms: Option<f64>,
+    pub(crate) queue_ms: Option<f64>,
+    pub(crate) init_ms: Option<f64>,
+    pub(crate) cpu_ms: Option<f64>,
+    pub(crate) max_rss_bytes: Option<i64>,
+    pub(crate) log_bytes: Option<i64>,
+    pub(crate) log_dropped_bytes: Option<i64>,
+    /// These three only when one record is read, JSON as it came.
+    pub(crate) request: Option<String>,
+    pub(crate) result: Option<String>,
+    pub(crate) error: Option<String>,
+}
+
+/// Which records of a function.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct InvocationFilter {
+    pub(crate) status: Option<String>,
+    pub(crate) trigger: Option<String>,
+    pub(crate) since: Option<Moment>,
+    pub(crate) until: Option<Moment>,
+}
+
+/// Where a page of records ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct After {
+    pub(crate) started_at: Moment,
+    pub(crate) id: Uuid,
+}
+
+/// What the API keeps. Lists are newest first.
+#[async_trait]
+pub(crate) trait Store: Debug + Send + Sync {
+    async fn insert_function(
+        &self,
+        function: &FunctionRef,
+        runtime: &Runtime,
+        settings: &FunctionSettings,
+    ) -> Result<FunctionRow, StoreError>;
+    async fn function(&self, function: &FunctionRef) -> Result<Option<FunctionRow>, StoreError>;
+    /// Those of a namespace with an id below `below`.
+    async fn functions(
+        &self,
+        namespace: &Namespace,
+        below: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<FunctionRow>, StoreError>;
+    async fn all_functions(&self) -> Result<Vec<FunctionRow>, StoreError>;
+    /// Writes what may change of `row` over the version that it was read as; with a revision, that is kept too.
+    async fn update_function(
+        &self,
+        row: &FunctionRow,
+        revision: Option<&RevisionRow>,
+    ) -> Result<FunctionRow, StoreError>;
+    /// Notes which revision answers. Changes no version: it is nobody's write.
+    async fn set_active(&self, function: &FunctionRef, revision: &str) -> Result<(), StoreError>;
+    async fn remove_function(&self, function: &FunctionRef) -> Result<(), StoreError>;
+    async fn revision(&self, function_id: i64, name: &str) -> Result<Option<RevisionRow>, StoreError>;
+    async fn revisions(&self, function_id: i64) -> Result<Vec<RevisionRow>, StoreError>;
+    /// Forgets all but the newest `keep` revisions, the wanted and the active one, and returns those that went.
+    async fn forget_revisions(&self, function_id: i64, keep: u32) -> Result<Vec<RevisionRow>, StoreError>;
+    /// Every function that is not being deleted.
+    async fn reachable(&self) -> Result<Vec<Reachable>, StoreError>;
+
+    async fn insert_trigger(
+        &self,
+        namespace: &Namespace,
+        name: &TriggerName,
+        kind: TriggerKind,
+        function: &FunctionName,
+        enabled: bool,
+    ) -> Result<TriggerRow, StoreError>;
+    async fn trigger(
+        &self,
+        namespace: &Namespace,
+        name: &TriggerName,
+    ) -> Result<Option<TriggerRow>, StoreError>;
+    async fn triggers(
+        &self,
+        namespace: &Namespace,
+        below: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<TriggerRow>, StoreError>;
+    /// Writes `enabled` and `function` over the version that `row` was read as.
+    async fn update_trigger(&self, row: &TriggerRow) -> Result<TriggerRow, StoreError>;
+    async fn remove_trigger(&self, namespace: &Namespace, name: &TriggerName) -> Result<(), StoreError>;
+
+    /// Stores batches in one transaction: each event once, the first `finished` of an attempt counts (but any replaces `lost`).
+    /// Stored for good when this returns.
+    async fn store_events(&self, batches: HashMap<FunctionRef, Batch>) -> Result<(), StoreError>;
+    /// One record, its last attempt, by id in a namespace.
+    async fn invocation(&self, namespace: &Namespace, id: Uuid) -> Result<Option<InvocationRow>, StoreError>;
+    /// The attempts of a record before its last one, in order.
+    async fn earlier_attempts(
+        &self,
+        namespace: &Namespace,
+        id: Uuid,
+    ) -> Result<Vec<InvocationRow>, StoreError>;
+    async fn invocations(
+        &self,
+        function: &FunctionRef,
+        filter: &InvocationFilter,
+        after: Option<After>,
+        limit: u32,
+    ) -> Result<Vec<InvocationRow>, StoreError>;
+    /// The lists of log lines of an invocation's last attempt, in order, each JSON.
+    async fn log_lines(
+        &self,
+        namespace: &Namespace,
+        id: Uuid,
+        attempt: u32,
+    ) -> Result<Vec<String>, StoreError>;
+    /// Removes records that are older than `before` or beyond the newest `keep` of their function, a bounded number at a time.
+    /// Returns how many went; zero means that there are no more.
+    async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError>;
+
+    /// Whether it answers.
+    async fn ping(&self) -> Result<(), StoreError>;
+    /// Finishes what is being written and closes.
+    async fn close(&self);
+}

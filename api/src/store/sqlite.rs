@@ -1,0 +1,234 @@
+//! The store in one SQLite file: WAL, one writer, a pool of readers.
+
+mod functions;
+mod records;
+mod triggers;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sless_backend::FunctionRef;
+use sless_core::{FunctionName, FunctionSettings, Namespace, Runtime, TriggerKind, TriggerName};
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Sqlite, SqlitePool, Transaction};
+use tokio::sync::RwLock;
+use uuid::Uuid;
+
+use super::{
+    After, Batch, FunctionRow, InvocationFilter, InvocationRow, Reachable, RevisionRow, Store, StoreError,
+    TriggerRow,
+};
+use crate::time::Moment;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct SqliteStore {
+    /// One connection: SQLite has one writer anyway, and waiting here is fair, which waiting for its lock is not.
+    writer: SqlitePool,
+    readers: SqlitePool,
+    /// The numbers that stand for functions in records; they never change.
+    owners: Arc<RwLock<HashMap<FunctionRef, i64>>>,
+}
+
+impl SqliteStore {
+    /// Opens the file, or makes it, and brings its tables up to date.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] if it can't be opened or is of a later version.
+    pub(crate) async fn open(path: &Path) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .foreign_keys(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // A crash of this process loses nothing that was committed; only a power cut may lose the last moments.
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(Duration::from_secs(5))
+            .pragma("cache_size", "-16000")
+            // Larger than the default of 1000 pages: fewer checkpoints while records pour in.
+            .pragma("wal_autocheckpoint", "4000")
+            .pragma("journal_size_limit", "67108864");
+        let writer = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await;
+        let writer = writer.map_err(failed("open the database"))?;
+        let migrated = MIGRATIONS.run(&writer).await;
+        migrated
+            .map_err(|e| StoreError::Failed { action: "bring the database up to date", source: e.into() })?;
+        let readers = SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.read_only(true));
+        Ok(Self { writer, readers, owners: Arc::default() })
+    }
+
+    /// A transaction that is a writer from its beginning, so that it never fails half-way for lack of the lock.
+    async fn write(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed("begin to write"))
+    }
+}
+
+fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+    move |source| StoreError::Failed { action, source: source.into() }
+}
+
+/// What is in the database was checked when it went in; if it is no longer right, the file was changed by somebody else.
+fn odd<E: std::error::Error + Send + Sync + 'static>(source: E) -> StoreError {
+    StoreError::Failed { action: "understand a row of the database", source: source.into() }
+}
+
+fn unique(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+    move |source| match &source {
+        sqlx::Error::Database(e) if e.is_unique_violation() => StoreError::Exists,
+        _ => StoreError::Failed { action, source: source.into() },
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn insert_function(
+        &self,
+        function: &FunctionRef,
+        runtime: &Runtime,
+        settings: &FunctionSettings,
+    ) -> Result<FunctionRow, StoreError> {
+        functions::insert(self, function, runtime, settings).await
+    }
+
+    async fn function(&self, function: &FunctionRef) -> Result<Option<FunctionRow>, StoreError> {
+        functions::one(self, function).await
+    }
+
+    async fn functions(
+        &self,
+        namespace: &Namespace,
+        below: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<FunctionRow>, StoreError> {
+        functions::page(self, namespace, below, limit).await
+    }
+
+    async fn all_functions(&self) -> Result<Vec<FunctionRow>, StoreError> {
+        functions::all(self).await
+    }
+
+    async fn update_function(
+        &self,
+        row: &FunctionRow,
+        revision: Option<&RevisionRow>,
+    ) -> Result<FunctionRow, StoreError> {
+        functions::update(self, row, revision).await
+    }
+
+    async fn set_active(&self, function: &FunctionRef, revision: &str) -> Result<(), StoreError> {
+        functions::set_active(self, function, revision).await
+    }
+
+    async fn remove_function(&self, function: &FunctionRef) -> Result<(), StoreError> {
+        functions::remove(self, function).await
+    }
+
+    async fn revision(&self, function_id: i64, name: &str) -> Result<Option<RevisionRow>, StoreError> {
+        functions::revision(self, function_id, name).await
+    }
+
+    async fn revisions(&self, function_id: i64) -> Result<Vec<RevisionRow>, StoreError> {
+        functions::revisions(self, function_id).await
+    }
+
+    async fn forget_revisions(&self, function_id: i64, keep: u32) -> Result<Vec<RevisionRow>, StoreError> {
+        functions::forget_revisions(self, function_id, keep).await
+    }
+
+    async fn reachable(&self) -> Result<Vec<Reachable>, StoreError> {
+        functions::reachable(self).await
+    }
+
+    async fn insert_trigger(
+        &self,
+        namespace: &Namespace,
+        name: &TriggerName,
+        kind: TriggerKind,
+        function: &FunctionName,
+        enabled: bool,
+    ) -> Result<TriggerRow, StoreError> {
+        triggers::insert(self, namespace, name, kind, function, enabled).await
+    }
+
+    async fn trigger(
+        &self,
+        namespace: &Namespace,
+        name: &TriggerName,
+    ) -> Result<Option<TriggerRow>, StoreError> {
+        triggers::one(self, namespace, name).await
+    }
+
+    async fn triggers(
+        &self,
+        namespace: &Namespace,
+        below: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<TriggerRow>, StoreError> {
+        triggers::page(self, namespace, below, limit).await
+    }
+
+    async fn update_trigger(&self, row: &TriggerRow) -> Result<TriggerRow, StoreError> {
+        triggers::update(self, row).await
+    }
+
+    async fn remove_trigger(&self, namespace: &Namespace, name: &TriggerName) -> Result<(), StoreError> {
+        triggers::remove(self, namespace, name).await
+    }
+
+    async fn store_events(&self, batches: HashMap<FunctionRef, Batch>) -> Result<(), StoreError> {
+        records::store(self, batches).await
+    }
+
+    async fn invocation(&self, namespace: &Namespace, id: Uuid) -> Result<Option<InvocationRow>, StoreError> {
+        records::one(self, namespace, id).await
+    }
+
+    async fn earlier_attempts(
+        &self,
+        namespace: &Namespace,
+        id: Uuid,
+    ) -> Result<Vec<InvocationRow>, StoreError> {
+        records::earlier(self, namespace, id).await
+    }
+
+    async fn invocations(
+        &self,
+        function: &FunctionRef,
+        filter: &InvocationFilter,
+        after: Option<After>,
+        limit: u32,
+    ) -> Result<Vec<InvocationRow>, StoreError> {
+        records::page(self, function, filter, after, limit).await
+    }
+
+    async fn log_lines(
+        &self,
+        namespace: &Namespace,
+        id: Uuid,
+        attempt: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        records::log_lines(self, namespace, id, attempt).await
+    }
+
+    async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError> {
+        records::expire(self, before, keep).await
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.readers).await.map(drop).map_err(failed("ask the database"))
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}

@@ -1,0 +1,198 @@
+use sless_backend::{CodeRef, FunctionRef};
+use sless_core::{Digest, FunctionSettings, Namespace, Runtime};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{SqliteStore, failed, odd, unique};
+use crate::store::{FunctionRow, Reachable, RevisionRow, StoreError};
+use crate::time::Moment;
+
+const COLUMNS: &str = "id, namespace, name, runtime, settings, version, generation, wanted, active, deleting, created_at, updated_at";
+
+fn function(row: &SqliteRow) -> Result<FunctionRow, StoreError> {
+    let text = |column| row.try_get::<String, _>(column).map_err(odd);
+    let number = |column| row.try_get::<i64, _>(column).map_err(odd);
+    Ok(FunctionRow {
+        id: number("id")?,
+        function: FunctionRef {
+            namespace: text("namespace")?.parse().map_err(odd)?,
+            name: text("name")?.parse().map_err(odd)?,
+        },
+        runtime: text("runtime")?.parse().map_err(odd)?,
+        settings: settings(&text("settings")?)?,
+        version: number("version")?.unsigned_abs(),
+        generation: number("generation")?.unsigned_abs(),
+        wanted: row.try_get("wanted").map_err(odd)?,
+        active: row.try_get("active").map_err(odd)?,
+        deleting: row.try_get("deleting").map_err(odd)?,
+        created_at: Moment(number("created_at")?),
+        updated_at: Moment(number("updated_at")?),
+    })
+}
+
+/// By the table of settings and not by the struct, so that rows from before a setting was added get its default.
+fn settings(text: &str) -> Result<FunctionSettings, StoreError> {
+    FunctionSettings::from_object(&serde_json::from_str(text).map_err(odd)?).map_err(odd)
+}
+
+fn settings_text(settings: &FunctionSettings) -> String {
+    serde_json::Value::Object(settings.to_object()).to_string()
+}
+
+fn digest(row: &SqliteRow, column: &str) -> Result<Digest, StoreError> {
+    let bytes: &[u8] = row.try_get(column).map_err(odd)?;
+    Ok(Digest::new(bytes.try_into().map_err(odd)?))
+}
+
+fn revision_of(row: &SqliteRow) -> Result<RevisionRow, StoreError> {
+    Ok(RevisionRow {
+        name: row.try_get("name").map_err(odd)?,
+        settings: settings(row.try_get("settings").map_err(odd)?)?,
+        code: CodeRef { sha256: digest(row, "code_sha256")?, content_sha256: digest(row, "content_sha256")? },
+        created_at: Moment(row.try_get("created_at").map_err(odd)?),
+    })
+}
+
+pub(super) async fn insert(
+    store: &SqliteStore,
+    f: &FunctionRef,
+    runtime: &Runtime,
+    settings: &FunctionSettings,
+) -> Result<FunctionRow, StoreError> {
+    let sql = format!(
+        "INSERT INTO functions (namespace, name, runtime, settings, version, generation, created_at, updated_at)
+         VALUES (?, ?, ?, ?, 1, 1, ?5, ?5) RETURNING {COLUMNS}"
+    );
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(f.namespace.as_str()).bind(f.name.as_str());
+    let query = query.bind(runtime.as_str()).bind(settings_text(settings)).bind(Moment::now().0);
+    function(&query.fetch_one(&store.writer).await.map_err(unique("keep a function"))?)
+}
+
+pub(super) async fn one(store: &SqliteStore, f: &FunctionRef) -> Result<Option<FunctionRow>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM functions WHERE namespace = ? AND name = ?");
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(f.namespace.as_str()).bind(f.name.as_str());
+    query
+        .fetch_optional(&store.readers)
+        .await
+        .map_err(failed("read a function"))?
+        .as_ref()
+        .map(function)
+        .transpose()
+}
+
+pub(super) async fn page(
+    store: &SqliteStore,
+    namespace: &Namespace,
+    below: Option<i64>,
+    limit: u32,
+) -> Result<Vec<FunctionRow>, StoreError> {
+    let sql =
+        format!("SELECT {COLUMNS} FROM functions WHERE namespace = ? AND id < ? ORDER BY id DESC LIMIT ?");
+    let query =
+        sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(below.unwrap_or(i64::MAX)).bind(limit);
+    query.fetch_all(&store.readers).await.map_err(failed("list functions"))?.iter().map(function).collect()
+}
+
+pub(super) async fn all(store: &SqliteStore) -> Result<Vec<FunctionRow>, StoreError> {
+    let query = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM functions ORDER BY id")));
+    query.fetch_all(&store.readers).await.map_err(failed("list functions"))?.iter().map(function).collect()
+}
+
+pub(super) async fn update(
+    store: &SqliteStore,
+    row: &FunctionRow,
+    revision: Option<&RevisionRow>,
+) -> Result<FunctionRow, StoreError> {
+    let mut tx = store.write().await?;
+    if let Some(revision) = revision {
+        // The same content from another zip is the same revision; it shows the zip that was uploaded last.
+        let sql = "INSERT INTO revisions (function_id, name, settings, code_sha256, content_sha256, created_at) VALUES (?, ?, ?, ?, ?, ?)
+                   ON CONFLICT (function_id, name) DO UPDATE SET code_sha256 = excluded.code_sha256, settings = excluded.settings";
+        let query =
+            sqlx::query(sql).bind(row.id).bind(&revision.name).bind(settings_text(&revision.settings));
+        let query =
+            query.bind(&revision.code.sha256.bytes()[..]).bind(&revision.code.content_sha256.bytes()[..]);
+        let kept = query.bind(revision.created_at.0).execute(&mut *tx).await;
+        kept.map_err(|e| match &e {
+            sqlx::Error::Database(d) if d.is_foreign_key_violation() => StoreError::Gone,
+            _ => failed("keep a revision")(e),
+        })?;
+    }
+    let sql = format!(
+        "UPDATE functions SET settings = ?, generation = ?, wanted = ?, deleting = ?, updated_at = ?, version = version + 1
+         WHERE id = ? AND version = ? RETURNING {COLUMNS}"
+    );
+    let query =
+        sqlx::query(AssertSqlSafe(sql)).bind(settings_text(&row.settings)).bind(row.generation.cast_signed());
+    let query = query.bind(&row.wanted).bind(row.deleting).bind(Moment::now().0).bind(row.id);
+    let query = query.bind(row.version.cast_signed());
+    let written = query.fetch_optional(&mut *tx).await.map_err(failed("change a function"))?;
+    let changed = function(&written.ok_or(StoreError::Stale)?)?;
+    tx.commit().await.map_err(failed("change a function"))?;
+    Ok(changed)
+}
+
+pub(super) async fn set_active(
+    store: &SqliteStore,
+    f: &FunctionRef,
+    revision: &str,
+) -> Result<(), StoreError> {
+    let query = sqlx::query(
+        "UPDATE functions SET active = ?1 WHERE namespace = ?2 AND name = ?3 AND active IS NOT ?1",
+    );
+    let query = query.bind(revision).bind(f.namespace.as_str()).bind(f.name.as_str());
+    query.execute(&store.writer).await.map(drop).map_err(failed("note the active revision"))
+}
+
+pub(super) async fn remove(store: &SqliteStore, f: &FunctionRef) -> Result<(), StoreError> {
+    let query = sqlx::query("DELETE FROM functions WHERE namespace = ? AND name = ? AND deleting");
+    let query = query.bind(f.namespace.as_str()).bind(f.name.as_str());
+    query.execute(&store.writer).await.map(drop).map_err(failed("remove a function"))
+}
+
+const REVISION: &str = "name, settings, code_sha256, content_sha256, created_at";
+
+pub(super) async fn revision(
+    store: &SqliteStore,
+    function_id: i64,
+    name: &str,
+) -> Result<Option<RevisionRow>, StoreError> {
+    let sql = format!("SELECT {REVISION} FROM revisions WHERE function_id = ? AND name = ?");
+    let row =
+        sqlx::query(AssertSqlSafe(sql)).bind(function_id).bind(name).fetch_optional(&store.readers).await;
+    row.map_err(failed("read a revision"))?.as_ref().map(revision_of).transpose()
+}
+
+pub(super) async fn revisions(store: &SqliteStore, function_id: i64) -> Result<Vec<RevisionRow>, StoreError> {
+    let sql = format!("SELECT {REVISION} FROM revisions WHERE function_id = ? ORDER BY id DESC");
+    let rows = sqlx::query(AssertSqlSafe(sql)).bind(function_id).fetch_all(&store.readers).await;
+    rows.map_err(failed("list revisions"))?.iter().map(revision_of).collect()
+}
+
+pub(super) async fn forget_revisions(
+    store: &SqliteStore,
+    function_id: i64,
+    keep: u32,
+) -> Result<Vec<RevisionRow>, StoreError> {
+    let sql = format!(
+        "DELETE FROM revisions WHERE function_id = ?1
+           AND id NOT IN (SELECT id FROM revisions WHERE function_id = ?1 ORDER BY id DESC LIMIT ?2)
+           AND NOT EXISTS (SELECT 1 FROM functions f WHERE f.id = ?1 AND revisions.name IN (f.wanted, f.active))
+         RETURNING {REVISION}"
+    );
+    let rows = sqlx::query(AssertSqlSafe(sql)).bind(function_id).bind(keep).fetch_all(&store.writer).await;
+    rows.map_err(failed("forget revisions"))?.iter().map(revision_of).collect()
+}
+
+pub(super) async fn reachable(store: &SqliteStore) -> Result<Vec<Reachable>, StoreError> {
+    let sql = "SELECT f.namespace, f.name, EXISTS (SELECT 1 FROM triggers t WHERE t.namespace = f.namespace AND t.function = f.name
+               AND t.type = 'http' AND t.enabled) AS public FROM functions f WHERE NOT f.deleting";
+    let rows = sqlx::query(sql).fetch_all(&store.readers).await.map_err(failed("read the routes"))?;
+    let reachable = |row: &SqliteRow| {
+        let namespace = row.try_get::<&str, _>("namespace").map_err(odd)?.parse().map_err(odd)?;
+        let name = row.try_get::<&str, _>("name").map_err(odd)?.parse().map_err(odd)?;
+        let public = row.try_get("public").map_err(odd)?;
+        Ok(Reachable { function: FunctionRef { namespace, name }, public })
+    };
+    rows.iter().map(reachable).collect()
+}
