@@ -73,6 +73,8 @@ def show(results):
     found = Results(results)
     print("\n| | goal | measured | limit row | |\n|---|---|---|---|---|")
     for what, measured, base, goal, unit, more in goals(found):
+        if measured is None and base is None:       # no row of it was in this run
+            continue
         if measured is None or goal is None:
             verdict = "not measured"
         else:
