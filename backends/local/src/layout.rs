@@ -70,7 +70,6 @@ impl Layout {
         self.root.join("private/proxy-token")
     }
 
-
     pub(crate) fn code(&self, f: &FunctionRef) -> PathBuf {
         self.of("functions", f)
     }

@@ -1,0 +1,243 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
+use sless_core::{Entrypoint, FunctionName, Namespace, Runtime};
+
+/// Deploys and calls functions, and runs the host that they run on.
+#[derive(Debug, Parser)]
+#[command(name = "sless", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// How results are printed
+    #[arg(long, short, global = true, value_enum, default_value_t = Format::Text)]
+    pub(crate) output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// For programs: what the API gave
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a host on this machine
+    Up(Box<Up>),
+    /// Packs a folder, sends it to the host, and waits until it answers
+    Deploy(Box<Deploy>),
+    /// Lists the functions
+    List(Target),
+    /// Calls a function and prints its answer
+    Invoke(Invoke),
+    /// Prints what a function's calls have printed
+    Logs(Logs),
+    /// Lists the calls of a function, the newest first
+    Invocations(Invocations),
+    /// Removes a function, and the trigger that `deploy` made for it
+    Delete(Delete),
+}
+
+/// Which host, and which namespace on it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Target {
+    /// The host's address; else that of the host on the data folder, or http://127.0.0.1:8080
+    #[arg(long, env = "SLESS_URL", global = true)]
+    pub(crate) url: Option<String>,
+    /// A token of the host; else the admin token in the data folder
+    #[arg(long, env = "SLESS_TOKEN", hide_env_values = true, global = true)]
+    pub(crate) token: Option<String>,
+    /// The data folder of a host on this machine
+    #[arg(long, env = "DATA_DIR", global = true)]
+    pub(crate) data_dir: Option<PathBuf>,
+    #[arg(long, short, default_value = "default")]
+    pub(crate) namespace: Namespace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Deploy {
+    /// The folder with handler.py or handler.js (.mjs, .cjs)
+    pub(crate) dir: PathBuf,
+    /// Else the folder's name
+    #[arg(long)]
+    pub(crate) name: Option<FunctionName>,
+    /// Else guessed from the handler's file
+    #[arg(long)]
+    pub(crate) runtime: Option<Runtime>,
+    /// FILE.FUNCTION [default: handler.handle]
+    #[arg(long)]
+    pub(crate) entrypoint: Option<Entrypoint>,
+    /// Limit of a call, in seconds [default: 30]
+    #[arg(long)]
+    pub(crate) timeout_sec: Option<f64>,
+    /// Limit of a worker's start, in seconds [default: 30]
+    #[arg(long)]
+    pub(crate) init_timeout_sec: Option<f64>,
+    /// Limit of the build, in seconds [default: 600]
+    #[arg(long)]
+    pub(crate) build_timeout_sec: Option<f64>,
+    /// Memory, in MiB [default: 256]
+    #[arg(long)]
+    pub(crate) memory_mb: Option<u32>,
+    /// Most handler processes [default: 1]
+    #[arg(long)]
+    pub(crate) workers: Option<u32>,
+    /// Calls at once in one handler process [default: 1]
+    #[arg(long)]
+    pub(crate) concurrency: Option<u32>,
+    /// A variable of the handler, added to those that it has; may be given again
+    #[arg(long, value_name = "KEY=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Make no HTTP trigger: then only `sless invoke` reaches it
+    #[arg(long)]
+    pub(crate) no_trigger: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Invoke {
+    pub(crate) name: FunctionName,
+    /// The body: JSON, or @FILE, or @- for standard input
+    #[arg(long, short)]
+    pub(crate) data: Option<String>,
+    /// What `--data` is [default: application/json]
+    #[arg(long)]
+    pub(crate) content_type: Option<String>,
+    /// The path that the handler sees, with a query if need be
+    #[arg(long, default_value = "/")]
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    pub(crate) name: FunctionName,
+    /// Only the last N lines
+    #[arg(long)]
+    pub(crate) tail: Option<usize>,
+    /// Of this call alone
+    #[arg(long, value_name = "ID", value_parser = invocation_id)]
+    pub(crate) invocation: Option<String>,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Invocations {
+    pub(crate) name: FunctionName,
+    /// Only calls with this status, as success, error, timeout, crashed
+    #[arg(long, value_parser = word)]
+    pub(crate) status: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    pub(crate) name: FunctionName,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Settings of the host; each is a flag and a variable, and the flag wins.
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Address of /v1 and /fn
+    #[arg(long, env = "API_LISTEN", default_value = "127.0.0.1:8080")]
+    pub(crate) api_listen: SocketAddr,
+    /// Address of /fn alone, as well
+    #[arg(long, env = "PUBLIC_LISTEN")]
+    pub(crate) public_listen: Option<SocketAddr>,
+    /// Address of health, ready, metrics and targets, in place of API_LISTEN
+    #[arg(long, env = "API_ADMIN_LISTEN")]
+    pub(crate) api_admin_listen: Option<SocketAddr>,
+    /// Where supervisors send records: an address or unix:PATH [default: a socket in the data folder]
+    #[arg(long, env = "API_INTERNAL_LISTEN", value_parser = unix_socket)]
+    pub(crate) api_internal_listen: Option<PathBuf>,
+    /// An admin token [default: one that is made into the data folder]
+    #[arg(long, env = "API_TOKEN", hide_env_values = true)]
+    pub(crate) api_token: Option<String>,
+    /// How callers reach the host [default: the address that it listens on]
+    #[arg(long, env = "EXTERNAL_URL")]
+    pub(crate) external_url: Option<String>,
+    /// Where everything is kept
+    #[arg(long, env = "DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// How many days records are kept
+    #[arg(long, env = "RETENTION_DAYS", default_value_t = sless_api::ApiConfig::DEFAULT_RETENTION_DAYS)]
+    pub(crate) retention_days: u32,
+    /// How many records of a function are kept
+    #[arg(long, env = "RETENTION_COUNT", default_value_t = sless_api::ApiConfig::DEFAULT_RETENTION_COUNT)]
+    pub(crate) retention_count: u32,
+    /// Largest zip that is taken
+    #[arg(long, env = "MAX_UPLOAD_BYTES", default_value_t = sless_api::ApiConfig::DEFAULT_MAX_UPLOAD_BYTES)]
+    pub(crate) max_upload_bytes: u64,
+    /// Networks whose X-Forwarded-For is believed, separated by commas
+    #[arg(long, env = "TRUSTED_PROXIES", value_delimiter = ',')]
+    pub(crate) trusted_proxies: Vec<IpNet>,
+    /// The folder with the runtimes [default: found beside this program]
+    #[arg(long, env = "RUNTIMES_DIR")]
+    pub(crate) runtimes_dir: Option<PathBuf>,
+    /// The program sless-supervisor [default: the one beside this program]
+    #[arg(long, env = "SUPERVISOR")]
+    pub(crate) supervisor: Option<OsString>,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Nothing that would change the URL it becomes part of.
+fn invocation_id(text: &str) -> Result<String, String> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if plain {
+        Ok(text.to_owned())
+    } else {
+        Err("an invocation's id has letters, digits and '-' only".to_owned())
+    }
+}
+
+fn word(text: &str) -> Result<String, String> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    if plain { Ok(text.to_owned()) } else { Err("a status is a lower-case word".to_owned()) }
+}
+
+fn unix_socket(text: &str) -> Result<PathBuf, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) if path.starts_with('/') && path.len() < 100 => Ok(path.into()),
+        _ => Err("write it as unix:PATH with an absolute path of less than 100 bytes".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn parts_of_urls_cannot_lead_elsewhere() {
+        assert!(
+            invocation_id("0193-ab").is_ok() && invocation_id("../x").is_err() && invocation_id("").is_err()
+        );
+        assert!(word("out_of_memory").is_ok() && word("a&b").is_err());
+    }
+}
