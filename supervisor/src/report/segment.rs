@@ -122,13 +122,23 @@ pub(super) struct Segment {
     pub(super) sent: u64,
     /// How much of it was let go for want of room; above 0 nothing is appended any more.
     pub(super) shed: u8,
+    /// Another supervisor's: nothing is appended.
+    pub(super) adopted: bool,
     /// Lines that stay until their call is over.
     pub(super) open: HashMap<Mark, Span>,
 }
 
 impl Segment {
     pub(super) fn memory(id: u64) -> Self {
-        Self { id, store: Store::Memory(Vec::new()), length: 0, sent: 0, shed: 0, open: HashMap::new() }
+        Self {
+            id,
+            store: Store::Memory(Vec::new()),
+            length: 0,
+            sent: 0,
+            shed: 0,
+            adopted: false,
+            open: HashMap::new(),
+        }
     }
 
     /// A new file in `dir`.
@@ -138,14 +148,14 @@ impl Segment {
         let file = options().create_new(true).open(&path)?;
         dir.next_no.set(no + 1);
         let store = Store::File { dir: dir.clone(), no, path, file: Some(file) };
-        Ok(Self { id, store, length: 0, sent: 0, shed: 0, open: HashMap::new() })
+        Ok(Self { id, store, length: 0, sent: 0, shed: 0, adopted: false, open: HashMap::new() })
     }
 
     /// A file that another supervisor left.
     pub(super) fn adopted(id: u64, dir: &Rc<Dir>, no: u64, length: u64, sent: u64) -> Self {
         let path = dir.path.join(format!("{no:06}.ndjson"));
         let store = Store::File { dir: dir.clone(), no, path, file: None };
-        Self { id, store, length, sent: sent.min(length), shed: 0, open: HashMap::new() }
+        Self { id, store, length, sent: sent.min(length), shed: 0, adopted: true, open: HashMap::new() }
     }
 
     pub(super) fn in_memory(&self) -> bool {

@@ -129,7 +129,7 @@ impl Spool {
         if self.retry_disk.is_some_and(|at| at <= Instant::now()) {
             self.persist();
         }
-        if !self.segments.back().is_some_and(|s| s.shed == 0 && s.length < self.segment_size) {
+        if !self.segments.back().is_some_and(|s| s.shed == 0 && !s.adopted && s.length < self.segment_size) {
             self.push_segment();
         }
         let failed = self.segments.back_mut().and_then(|last| last.append(bytes).err());
@@ -339,11 +339,15 @@ impl Spool {
 
     /// Removes what is delivered, but for the lines of open calls.
     fn tidy(&mut self) {
-        while let Some(first) = self.segments.front() {
-            if first.pending() > 0 {
-                return;
-            }
-            if self.segments.len() == 1 {
+        loop {
+            let alone = self.segments.len() == 1;
+            let Some(first) = self.segments.front_mut().filter(|s| s.pending() == 0) else { return };
+            if alone && !first.adopted {
+                // Any other segment that an end was in is delivered and gone.
+                let (id, sent) = (first.id, first.sent);
+                first
+                    .open
+                    .retain(|_, span| span.finished.is_none_or(|(other, end)| other == id && end > sent));
                 let kept: u64 = first.open.values().map(|s| s.length).sum();
                 if first.length == 0 {
                     return;
@@ -400,11 +404,12 @@ impl Spool {
         self.segments.iter().filter(|s| s.in_memory()).map(|s| s.length).sum()
     }
 
-    /// Lets go what matters least until the rest has room: first log lines, then texts, last whole outcomes, each the oldest first.
+    /// Lets go what matters least until the rest has room: first log lines, then texts, last whole outcomes, each the oldest
+    /// first. Makes a little more room than is needed, so that it is not called for each event.
     fn shed(&mut self) {
-        for level in 1..=3 {
+        for level in 1..=2 {
             for index in 0..self.segments.len() {
-                let (over, over_memory) = (self.pending > self.limit, self.in_memory() > self.memory_limit);
+                let (over, over_memory) = self.over();
                 if !over && !over_memory {
                     return;
                 }
@@ -413,11 +418,44 @@ impl Spool {
                 }
             }
         }
-        while self.pending > self.limit && self.segments.len() > 1 && self.in_flight.is_none() {
-            let Some(mut first) = self.segments.pop_front() else { return };
-            self.pending -= first.pending();
-            first.sent = first.length;
-            self.carry(first);
+        // Each round takes one away, and may add one for the lines of calls that are not over.
+        for _ in 0..self.segments.len() {
+            let (over, over_memory) = self.over();
+            let sent = self.in_flight.map(|(id, _)| id);
+            let oldest = self.segments.iter().position(|s| Some(s.id) != sent && (over || s.in_memory()));
+            match oldest {
+                Some(index) if over || over_memory => self.drop_segment(index),
+                _ => return,
+            }
+        }
+    }
+
+    fn over(&self) -> (bool, bool) {
+        let room = |limit: u64| limit - limit / 16;
+        (self.pending > room(self.limit), self.in_memory() > room(self.memory_limit))
+    }
+
+    /// Lets go the outcomes of a segment; what began in it and ends later stays.
+    fn drop_segment(&mut self, index: usize) {
+        let Some(mut segment) = self.segments.remove(index) else { return };
+        self.pending -= segment.pending();
+        let lines = segment.read(segment.sent, segment.pending()).unwrap_or_default();
+        segment.sent = segment.length;
+        let heads = || split(&lines).filter_map(|line| Some((line, Head::of(line)?)));
+        let finished: HashSet<Key> =
+            heads().filter(|(_, h)| h.kind == Kind::Finished).map(|(_, h)| h.key()).collect();
+        self.lost += finished.len() as u64;
+        let spans: Vec<_> = segment.open.values().copied().collect();
+        let open: HashSet<_> = spans.iter().filter_map(|s| segment.read(s.at, s.length).ok()).collect();
+        self.carry(segment);
+        for (line, head) in heads() {
+            // Those of open calls are carried already.
+            if head.kind == Kind::Started && !finished.contains(&head.key()) && !open.contains(line) {
+                self.append_line(Line::Log, line);
+            }
+        }
+        for key in finished {
+            self.shed_logs.remove(&key);
         }
     }
 
@@ -426,16 +464,6 @@ impl Spool {
         segment.shed = level;
         let Ok(lines) = segment.read(0, segment.length) else { return };
         let fixed = self.in_flight.filter(|(id, _)| *id == segment.id).map_or(segment.sent, |(_, end)| end);
-        let finished: HashSet<Key> = if level < 3 {
-            HashSet::new()
-        } else {
-            let waits = usize::try_from(fixed).unwrap_or(usize::MAX).min(lines.len());
-            split(&lines[waits..])
-                .filter_map(Head::of)
-                .filter(|h| h.kind == Kind::Finished)
-                .map(|h| h.key())
-                .collect()
-        };
         let mut marks: HashMap<u64, Mark> =
             segment.open.iter().map(|(mark, span)| (span.at, *mark)).collect();
         let mut out = Vec::with_capacity(lines.len());
@@ -454,7 +482,7 @@ impl Spool {
             } else if at < fixed {
                 out.extend_from_slice(line);
             } else {
-                let less = lessen(line, level, &finished, &mut self.shed_logs, &mut self.lost);
+                let less = lessen(line, level, &mut self.shed_logs);
                 match less {
                     Less::Line => out.extend_from_slice(line),
                     Less::Other(other) => out.extend_from_slice(&other),
@@ -489,6 +517,17 @@ impl Spool {
     }
 }
 
+impl Drop for Spool {
+    /// An empty file is nothing to leave behind.
+    fn drop(&mut self) {
+        for segment in self.segments.drain(..) {
+            if segment.length == 0 {
+                segment.remove();
+            }
+        }
+    }
+}
+
 enum Less {
     Line,
     Other(Vec<u8>),
@@ -496,25 +535,13 @@ enum Less {
 }
 
 /// What is left of a line at a level of want.
-fn lessen(
-    line: &[u8],
-    level: u8,
-    finished: &HashSet<Key>,
-    shed_logs: &mut HashMap<Key, u64>,
-    lost: &mut u64,
-) -> Less {
+fn lessen(line: &[u8], level: u8, shed_logs: &mut HashMap<Key, u64>) -> Less {
     let Some(head) = Head::of(line) else { return Less::Line };
     match head.kind {
         Kind::Log => {
             *shed_logs.entry(head.key()).or_default() += event::logged_bytes(line);
             Less::Gone
         }
-        Kind::Finished if level == 3 => {
-            shed_logs.remove(&head.key());
-            *lost += 1;
-            Less::Gone
-        }
-        Kind::Started if level == 3 && finished.contains(&head.key()) => Less::Gone,
         kind => {
             let mut other = None;
             if kind == Kind::Finished
@@ -522,7 +549,7 @@ fn lessen(
             {
                 other = event::with_dropped(line, dropped);
             }
-            if level >= 2 {
+            if level == 2 {
                 let now = event::without_text(other.as_deref().unwrap_or(line));
                 other = now.or(other);
             }

@@ -2,4 +2,5 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
 mod delivery;
+mod recovery;
 mod sink;
