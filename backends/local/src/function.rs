@@ -46,7 +46,16 @@ pub(crate) enum Want {
 #[derive(Debug)]
 struct Build {
     revision: Revision,
+    role: Role,
     task: JoinHandle<io::Result<Record>>,
+}
+
+/// What a build is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Wanted,
+    /// It answered before this host began, and its code is gone from the data folder.
+    Fallback,
 }
 
 impl Drop for Build {
@@ -64,6 +73,8 @@ pub(crate) struct Function {
     /// Why the wanted revision does not answer, once that is certain.
     failure: Option<String>,
     building: Option<Build>,
+    /// What answered before this host began, if it has to be built anew: done only if the wanted one fails.
+    fallback: Option<Revision>,
     candidate: Option<Keeper>,
     active: Option<Keeper>,
     /// Drains that run.
@@ -81,7 +92,7 @@ enum Event {
 
 impl Function {
     pub(crate) fn new(shared: Arc<Shared>, function: FunctionRef) -> Self {
-        let (wanted, failure, building, candidate, active) = (None, None, None, None, None);
+        let (wanted, failure, building, fallback, candidate, active) = (None, None, None, None, None, None);
         Self {
             shared,
             function,
@@ -89,6 +100,7 @@ impl Function {
             wanted,
             failure,
             building,
+            fallback,
             candidate,
             active,
             leaving: JoinSet::new(),
@@ -144,7 +156,7 @@ impl Function {
             return self.fail(format!("prepare the function's folders: {e}"));
         }
         if let Some(serving) = spec.serving.filter(|_| self.active.is_none() && self.candidate.is_none()) {
-            self.resume(serving);
+            self.resume(serving, &spec.wanted);
         }
         let revision = spec.wanted;
         let before = self.failure.take();
@@ -165,14 +177,14 @@ impl Function {
             return self.publish();
         }
         self.dismiss_candidate();
+        if let Some(build) = self.building.take().filter(|build| build.role == Role::Fallback) {
+            self.fallback = Some(build.revision.clone());
+        }
         match builds::of(&self.shared.layout, &self.function, &revision.code.content_sha256)
             .and_then(|record| record.code(&self.shared.layout, &self.function))
         {
-            Some(code) => {
-                self.building = None;
-                self.try_out(revision, code);
-            }
-            None => self.build(revision),
+            Some(code) => self.try_out(revision, code),
+            None => self.build(revision, Role::Wanted),
         }
         self.publish();
     }
@@ -187,14 +199,12 @@ impl Function {
     }
 
     /// Starts what answered before this host began, without asking anything of it.
-    fn resume(&mut self, serving: Revision) {
+    fn resume(&mut self, serving: Revision, wanted: &Revision) {
         let record = builds::of(&self.shared.layout, &self.function, &serving.code.content_sha256);
         match record.and_then(|record| record.code(&self.shared.layout, &self.function)) {
             Some(code) => self.active = Some(self.keeper(serving, code)),
-            None => {
-                let (f, revision) = (&self.function, &serving.name);
-                tracing::warn!(function = %f, revision, "the code of {f} that answered last is gone from the data folder");
-            }
+            None if serving.name != wanted.name => self.fallback = Some(serving),
+            None => {}
         }
     }
 
@@ -202,11 +212,11 @@ impl Function {
         Keeper::start(self.shared.clone(), self.function.clone(), revision, code)
     }
 
-    fn build(&mut self, revision: Revision) {
+    fn build(&mut self, revision: Revision, role: Role) {
         let started = builds::started(&self.shared.layout, &self.function, revision.code.content_sha256);
         self.shared.tell_build(&self.function, Some(started.status.clone()), crate::Told::Always);
         let run = builds::run(self.shared.clone(), self.function.clone(), revision.clone(), started);
-        self.building = Some(Build { revision, task: tokio::spawn(run) });
+        self.building = Some(Build { revision, role, task: tokio::spawn(run) });
     }
 
     fn try_out(&mut self, revision: Revision, code: PathBuf) {
@@ -243,10 +253,17 @@ impl Function {
                 let (code, message) = (record.code(layout, &self.function), status.message.clone());
                 self.shared.tell_build(&self.function, Some(status), crate::Told::Always);
                 match code {
+                    Some(code) if build.role == Role::Fallback => {
+                        // The wanted one has failed; it is tried again when it is wished for again.
+                        self.dismiss_candidate();
+                        self.active = Some(self.keeper(build.revision.clone(), code));
+                        self.publish();
+                    }
                     Some(code) => {
                         self.try_out(build.revision.clone(), code);
                         self.publish();
                     }
+                    None if build.role == Role::Fallback => self.publish(),
                     None => self.fail(message.unwrap_or_else(|| "the built code is gone".to_owned())),
                 }
             }
@@ -259,6 +276,9 @@ impl Function {
                     status
                 });
                 self.shared.tell_build(&self.function, last, crate::Told::Always);
+                if build.role == Role::Fallback {
+                    return self.publish();
+                }
                 self.fail(format!("the host could not build it: {error}"));
             }
         }
@@ -273,7 +293,7 @@ impl Function {
     fn replace(&mut self) {
         let Some(candidate) = self.candidate.take() else { return };
         let old = self.active.replace(candidate);
-        self.failure = None;
+        (self.failure, self.fallback) = (None, None);
         let before = self.shared.endpoints_of(&self.function);
         self.publish();
         if let Some(old) = old {
@@ -296,6 +316,11 @@ impl Function {
 
     fn fail(&mut self, why: String) {
         self.failure = Some(why);
+        if self.active.is_none()
+            && let Some(fallback) = self.fallback.take()
+        {
+            self.build(fallback, Role::Fallback);
+        }
         self.publish();
     }
 
@@ -340,7 +365,7 @@ impl Function {
         self.shared.tell_terminating(&self.function);
         self.end_all().await;
         self.wanted = None;
-        self.failure = None;
+        (self.failure, self.fallback) = (None, None);
         self.shared.report_tokens.revoke(&self.function);
         if let Err(error) = self.shared.layout.remove_function(&self.function) {
             tracing::error!(function = %self.function, %error, "remove the files of {}", self.function);
