@@ -28,7 +28,7 @@ pub(crate) use table::{Route, Table};
 
 use body::CallBody;
 use pool::Pool;
-use upstream::{SendError, Upstream, UpstreamBody};
+use upstream::{Home, SendError, Upstream, UpstreamBody};
 
 /// Bodies of a known length up to this are read before the call is passed on, so that it can be passed on again if a supervisor
 /// refuses it. Larger ones are streamed.
@@ -137,7 +137,8 @@ impl Proxy {
         for attempt in 0..TRIES {
             // Asked anew each time: what refused the last time may have been replaced.
             let endpoints = self.backend.endpoints(function);
-            let Some(endpoint) = endpoints.get(attempt % endpoints.len().max(1)) else {
+            let index = attempt % endpoints.len().max(1);
+            let Some(endpoint) = endpoints.get(index) else {
                 return Err(Problem::not_ready(format!(
                     "function {:?} has no revision that can answer yet",
                     function.name.as_str()
@@ -164,13 +165,9 @@ impl Proxy {
                     tokio::time::sleep(pool::pause(attempt)).await;
                 }
                 Ok(response) => {
-                    return Ok(self.answer(
-                        response,
-                        upstream,
-                        endpoint.clone(),
-                        endpoints.clone(),
-                        call.trailers,
-                    ));
+                    let home =
+                        Home { pool: self.pool.clone(), streamed: body.is_none(), index, lease: endpoints };
+                    return Ok(answer(response, upstream, home, call.trailers));
                 }
                 // Nothing of it has left this process: the connection was closed while it was idle.
                 Err(SendError::NotSent(request)) => body = Some(request.into_body()),
@@ -186,21 +183,18 @@ impl Proxy {
         tracing::warn!(function = %function, error = last, "nobody took a call");
         Err(Problem::new(Code::BadGateway, "the function's supervisor can't be reached"))
     }
+}
 
-    fn answer(
-        &self,
-        response: Response<hyper::body::Incoming>,
-        upstream: Box<Upstream>,
-        endpoint: Endpoint,
-        lease: Arc<[Endpoint]>,
-        trailers: bool,
-    ) -> Response<ResponseBody> {
-        let (mut parts, incoming) = response.into_parts();
-        headers::to_caller(&mut parts.headers, trailers);
-        parts.version = http::Version::HTTP_11;
-        let body = UpstreamBody::new(incoming, upstream, self.pool.clone(), endpoint, lease);
-        Response::from_parts(parts, ResponseBody::Upstream(body))
-    }
+fn answer(
+    response: Response<hyper::body::Incoming>,
+    upstream: Box<Upstream>,
+    home: Home,
+    trailers: bool,
+) -> Response<ResponseBody> {
+    let (mut parts, incoming) = response.into_parts();
+    headers::to_caller(&mut parts.headers, trailers);
+    parts.version = http::Version::HTTP_11;
+    Response::from_parts(parts, ResponseBody::Upstream(UpstreamBody::new(incoming, upstream, home)))
 }
 
 /// Not taken, and not begun: the only answer after which a call may go to somebody else. A call that the queue has no room for
@@ -247,8 +241,8 @@ pub(crate) async fn ask_admin(
     let response =
         upstream.send(request).await.map_err(|_| std::io::Error::other("the admin port did not answer"))?;
     let status = response.status();
-    let pool = Arc::new(Pool::default());
-    let body = UpstreamBody::new(response.into_body(), upstream, pool, endpoint.clone(), Arc::default());
+    let home = Home { pool: Arc::new(Pool::default()), lease: Arc::default(), index: 0, streamed: false };
+    let body = UpstreamBody::new(response.into_body(), upstream, home);
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
     if status.is_success() {
         Ok(body)

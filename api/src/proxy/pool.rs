@@ -38,8 +38,8 @@ impl Pool {
             }
         }
         let io: Io = match endpoint {
-            Endpoint::Unix { path, .. } => Box::new(UnixStream::connect(path).await?),
-            Endpoint::Tcp { addr, .. } => Box::new(tcp(*addr).await?),
+            Endpoint::Unix { path, .. } => Io::new(UnixStream::connect(path).await?),
+            Endpoint::Tcp { addr, .. } => Io::new(tcp(*addr).await?),
         };
         Upstream::open(TokioIo::new(io)).await
     }
@@ -73,8 +73,8 @@ async fn tcp(addr: std::net::SocketAddr) -> io::Result<TcpStream> {
 /// A connection to the admin port, used once.
 pub(super) async fn open_admin(endpoint: &Endpoint) -> io::Result<Box<Upstream>> {
     let io: Io = match endpoint {
-        Endpoint::Unix { admin, .. } => Box::new(UnixStream::connect(admin).await?),
-        Endpoint::Tcp { admin, .. } => Box::new(tcp(*admin).await?),
+        Endpoint::Unix { admin, .. } => Io::new(UnixStream::connect(admin).await?),
+        Endpoint::Tcp { admin, .. } => Io::new(tcp(*admin).await?),
     };
     Upstream::open(TokioIo::new(io)).await
 }

@@ -1,10 +1,10 @@
 //! One connection to a supervisor.
 
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use sless_backend::Endpoint;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body::CallBody;
 use super::pool::Pool;
@@ -22,7 +22,66 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-pub(super) type Io = Box<dyn Duplex>;
+/// A supervisor's stream. One that answers before it has read the whole request may stop reading and close: writing then fails
+/// while its answer still waits to be read, so what can't be written any more is thrown away.
+pub(super) struct Io {
+    stream: Box<dyn Duplex>,
+    deaf: bool,
+}
+
+impl Io {
+    pub(super) fn new(stream: impl Duplex + 'static) -> Self {
+        Self { stream: Box::new(stream), deaf: false }
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all = bufs.iter().map(|buf| buf.len()).sum();
+        if self.deaf {
+            return Poll::Ready(Ok(all));
+        }
+        match Pin::new(&mut self.stream).poll_write_vectored(cx, bufs) {
+            Poll::Ready(Err(error))
+                if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
+            {
+                self.deaf = true;
+                Poll::Ready(Ok(all))
+            }
+            other => other,
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
 
 /// The two halves that hyper makes of a connection, kept together: whoever waits for the answer drives the connection.
 pub(super) struct Upstream {
@@ -90,35 +149,34 @@ impl Upstream {
     }
 }
 
+/// Where a connection came from, and goes back to.
+pub(super) struct Home {
+    pub(super) pool: Arc<Pool>,
+    /// Held while the call runs, so that the backend does not drain the supervisor under it.
+    pub(super) lease: Arc<[Endpoint]>,
+    /// Which one of them.
+    pub(super) index: usize,
+    /// The request's body was streamed, so the answer may come before all of it was taken.
+    pub(super) streamed: bool,
+}
+
 /// The body of an answer as it comes. Read to its end, the connection goes back to the pool.
 pub(crate) struct UpstreamBody {
     incoming: Incoming,
     upstream: Option<Box<Upstream>>,
     whole: bool,
-    pool: Arc<Pool>,
-    endpoint: Endpoint,
-    /// Held while the call runs, so that the backend does not drain the supervisor under it.
-    _lease: Arc<[Endpoint]>,
+    home: Home,
 }
 
 impl UpstreamBody {
-    pub(super) fn new(
-        incoming: Incoming,
-        upstream: Box<Upstream>,
-        pool: Arc<Pool>,
-        endpoint: Endpoint,
-        lease: Arc<[Endpoint]>,
-    ) -> Self {
-        Self { incoming, upstream: Some(upstream), whole: false, pool, endpoint, _lease: lease }
+    pub(super) fn new(incoming: Incoming, upstream: Box<Upstream>, home: Home) -> Self {
+        Self { incoming, upstream: Some(upstream), whole: false, home }
     }
 }
 
 impl std::fmt::Debug for UpstreamBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UpstreamBody")
-            .field("endpoint", &self.endpoint)
-            .field("whole", &self.whole)
-            .finish_non_exhaustive()
+        f.debug_struct("UpstreamBody").field("whole", &self.whole).finish_non_exhaustive()
     }
 }
 
@@ -155,10 +213,19 @@ impl Body for UpstreamBody {
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        if self.is_end_stream()
-            && let Some(upstream) = self.upstream.take().filter(|u| !u.ended)
+        if !self.is_end_stream() {
+            return;
+        }
+        let Some(mut upstream) = self.upstream.take() else { return };
+        if self.home.streamed {
+            // Answered before all of the request was taken, it is of no use; whoever still sends must hear of that now.
+            upstream.drive(&mut Context::from_waker(Waker::noop()));
+            upstream.ended |= !upstream.sender.is_ready();
+        }
+        if !upstream.ended
+            && let Some(endpoint) = self.home.lease.get(self.home.index)
         {
-            self.pool.put(&self.endpoint, upstream);
+            self.home.pool.put(endpoint, upstream);
         }
     }
 }

@@ -1,0 +1,200 @@
+//! Records: delivered as a supervisor does, read as a client does.
+
+mod support;
+
+use std::io::Write;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use serde_json::{Value, json};
+use sless_backend::fake::FakeBackend;
+use support::{Supervisor, TestApp, function, problem};
+
+fn id(n: u32) -> String {
+    format!("0193a000-0000-7000-8000-{n:012}")
+}
+
+fn started(n: u32) -> String {
+    let time = format!("2026-01-01T00:00:{n:02}.000Z");
+    json!({"v": 1, "invocation_id": id(n), "seq": 0, "type": "started", "time": time, "namespace": "x", "function": "x", "revision": "r1",
+        "trigger": "http", "attempt": 1, "method": "PUT", "path": "/a", "pod": "p",
+        "request": {"raw_query": "q=1", "headers": [["x", "y"]], "size": 3, "text": "a\u{0}b\u{fffd}", "truncated": false}})
+    .to_string()
+}
+
+fn log(n: u32, seq: u32, texts: &[&str]) -> String {
+    let lines: Vec<_> = texts
+        .iter()
+        .map(|t| json!({"time": "2026-01-01T00:00:00.500Z", "stream": "stdout", "text": t}))
+        .collect();
+    json!({"v": 1, "invocation_id": id(n), "seq": seq, "type": "log", "attempt": 1, "lines": lines})
+        .to_string()
+}
+
+fn finished(n: u32, status: &str) -> String {
+    let time = format!("2026-01-01T00:00:{n:02}.250Z");
+    json!({"v": 1, "invocation_id": id(n), "seq": 9, "type": "finished", "time": time, "attempt": 1, "status": status, "http_status": 200,
+        "duration_ms": 250.0, "queue_ms": 0.02, "init_ms": null, "cpu_ms": 1.1, "max_rss_bytes": 13_107_200,
+        "result": {"content_type": "application/json", "size": 2, "text": "{}", "truncated": false},
+        "error": if status == "success" { Value::Null } else { json!({"type": "E", "message": "m", "traceback": "t"}) },
+        "log_bytes": 3, "log_dropped_bytes": 0})
+    .to_string()
+}
+
+async fn app() -> (TestApp, Supervisor) {
+    let (app, echo) = (TestApp::start().await, Supervisor::echo());
+    app.deploy("f", &echo).await;
+    (app, echo)
+}
+
+#[tokio::test]
+async fn a_record_is_shown_as_its_events_told_it() {
+    let (app, _echo) = app().await;
+    let body =
+        [started(1), log(1, 1, &["hi", "there"]), finished(1, "error"), log(1, 2, &["late"])].join("\n");
+    let answer = app.report("f", body).await;
+    assert_eq!((answer.status, answer.json()), (200, json!({"refused": 0})));
+    let record = app.get(&format!("invocations/{}", id(1))).await.json();
+    assert_eq!(
+        record["request"],
+        json!({"method": "PUT", "path": "/a", "raw_query": "q=1", "headers": [["x", "y"]], "size": 3, "text": "a\u{0}b\u{fffd}", "truncated": false})
+    );
+    assert_eq!(
+        (&record["status"], &record["http_status"], &record["duration_ms"], &record["attempt"]),
+        (&json!("error"), &json!(200), &json!(250.0), &json!(1))
+    );
+    assert_eq!((&record["error"]["traceback"], &record["result"]["text"]), (&json!("t"), &json!("{}")));
+    assert_eq!(
+        (&record["started_at"], &record["finished_at"]),
+        (&json!("2026-01-01T00:00:01.000000Z"), &json!("2026-01-01T00:00:01.250000Z"))
+    );
+    let plain = app.get(&format!("invocations/{}/logs", id(1))).await;
+    assert_eq!(
+        (plain.headers["content-type"].to_str().unwrap(), plain.body.as_ref()),
+        ("text/plain; charset=utf-8", &b"hi\nthere\nlate\n"[..])
+    );
+    let request = app.request("GET", "functions/f/logs?tail=2").header("accept", "application/json");
+    let lines = app.send(request.body(Full::default()).unwrap()).await.json();
+    let line = |text: &str| json!({"invocation_id": id(1), "time": "2026-01-01T00:00:00.500Z", "stream": "stdout", "text": text});
+    assert_eq!(lines, json!({"items": [line("there"), line("late")], "next": null}));
+}
+
+#[tokio::test]
+async fn a_call_that_runs_is_shown_as_running() {
+    let (app, _echo) = app().await;
+    app.report("f", started(1)).await;
+    let listed = app.get("functions/f/invocations?status=running").await.json();
+    assert_eq!(
+        (&listed["items"][0]["status"], &listed["items"][0]["finished_at"]),
+        (&json!("running"), &Value::Null)
+    );
+    app.report("f", finished(1, "success")).await;
+    assert_eq!(app.get("functions/f/invocations?status=running").await.json()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn the_history_is_paged_and_narrowed() {
+    let (app, _echo) = app().await;
+    app.report(
+        "f",
+        (1..=5)
+            .map(|n| format!("{}\n{}", started(n), finished(n, if n == 3 { "error" } else { "success" })))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    )
+    .await;
+    let ids = async |query: &str| {
+        let page = app.get(&format!("functions/f/invocations?{query}")).await.json();
+        let ids: Vec<_> =
+            page["items"].as_array().unwrap().iter().map(|i| i["id"].as_str().unwrap().to_owned()).collect();
+        (ids, page["next"].as_str().map(str::to_owned))
+    };
+    let (first, next) = ids("limit=2").await;
+    app.report("f", started(9)).await;
+    let (second, _) = ids(&format!("limit=2&cursor={}", next.unwrap())).await;
+    assert_eq!([first, second].concat(), [id(5), id(4), id(3), id(2)]);
+    assert_eq!(ids("status=error").await, (vec![id(3)], None));
+    assert_eq!(ids("since=2026-01-01T00:00:04Z&until=2026-01-01T00:00:05Z").await.0, [id(4)]);
+    for (query, field) in [("since=yesterday", "since"), ("limit=0", "limit"), ("cursor=nonsense", "cursor")]
+    {
+        assert_eq!(
+            app.get(&format!("functions/f/invocations?{query}")).await.problem(),
+            problem(400, "Invalid", Some(field))
+        );
+    }
+}
+
+#[tokio::test]
+async fn delivered_again_it_is_stored_once_and_bad_lines_block_nothing() {
+    let (app, _echo) = app().await;
+    let body = [started(1), "nonsense".into(), log(1, 1, &["hi"]), finished(1, "success")].join("\n");
+    for _ in 0..3 {
+        assert_eq!(app.report("f", body.clone()).await.json(), json!({"refused": 1}));
+    }
+    assert_eq!(app.get("functions/f/invocations").await.json()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(app.get(&format!("invocations/{}/logs", id(1))).await.body, "hi\n");
+}
+
+#[tokio::test]
+async fn a_batch_may_be_packed_and_a_broken_one_is_refused_whole() {
+    let (app, _echo) = app().await;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all([started(1), finished(1, "success")].join("\n").as_bytes()).unwrap();
+    let packed = gzip.finish().unwrap();
+    let send = async |body: Vec<u8>, encoding: &str| {
+        let token = FakeBackend::report_token(&function("f"));
+        let request = Request::post("/internal/v1/reports")
+            .header("host", "x")
+            .header("authorization", format!("Bearer {token}"));
+        app.send_report(
+            request.header("content-encoding", encoding).body(Full::new(Bytes::from(body))).unwrap(),
+        )
+        .await
+    };
+    assert_eq!(
+        send(packed[..packed.len() - 9].to_vec(), "gzip").await.problem(),
+        problem(400, "Invalid", None)
+    );
+    assert_eq!(send(packed.clone(), "br").await.problem(), problem(400, "Invalid", None));
+    assert_eq!(send(packed, "gzip").await.status, 200);
+    assert_eq!(app.get(&format!("invocations/{}", id(1))).await.json()["status"], "success");
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    bomb.write_all(&vec![b'\n'; 65 << 20]).unwrap();
+    assert_eq!(send(bomb.finish().unwrap(), "gzip").await.problem(), problem(413, "TooLarge", None));
+}
+
+#[tokio::test]
+async fn only_the_function_itself_delivers_and_never_on_the_public_address() {
+    let (app, _echo) = app().await;
+    for token in [None, Some("wrong"), Some(support::TOKEN)] {
+        let mut request = Request::post("/internal/v1/reports").header("host", "x");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let answer = app.send_report(request.body(Full::new(started(1).into())).unwrap()).await;
+        assert_eq!(answer.problem(), problem(401, "Unauthorized", None));
+    }
+    let token = FakeBackend::report_token(&function("f"));
+    let request = Request::post("/internal/v1/reports")
+        .header("host", "x")
+        .header("authorization", format!("Bearer {token}"));
+    assert_eq!(
+        app.send(request.body(Full::new(started(1).into())).unwrap()).await.problem(),
+        problem(404, "NotFound", None)
+    );
+    assert_eq!(app.get(&format!("invocations/{}", id(1))).await.status, 404);
+    app.report("f", started(1)).await;
+    assert_eq!(app.get("/v1/namespaces/other/functions/f/invocations").await.status, 404);
+    assert_eq!(app.get(&format!("/v1/namespaces/other/invocations/{}", id(1))).await.status, 404);
+}
+
+#[tokio::test]
+async fn records_outlive_a_restart_and_their_function() {
+    let (app, _echo) = app().await;
+    app.report("f", [started(1), finished(1, "success")].join("\n")).await;
+    app.api("DELETE", "functions/f", Value::Null).await;
+    app.until(async || app.get("functions/f").await.status == 404).await;
+    let app = app.restart().await;
+    assert_eq!(app.get(&format!("invocations/{}", id(1))).await.json()["status"], "success");
+}
