@@ -62,6 +62,12 @@ impl Masks {
         Ok(Self(Some(Rc::new(Inner { automaton, patterns, longest }))))
     }
 
+    /// Bytes of the longest value: so much more than a limit must be kept for a value across it to be found.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.0.as_ref().map_or(0, |inner| inner.longest)
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

@@ -21,6 +21,6 @@ mod tree;
 
 pub use cage::{Cage, CageError, CageMode, Warning};
 pub use family::{Ending, Exit, Family};
-pub use pipes::{SharedPage, pipe_pair, readiness, socket_pair};
+pub use pipes::{SharedPage, bytes_waiting, pipe_pair, readiness, socket_pair};
 pub use reaper::{Launch, Reaper};
 pub use signals::{Caught, Signals};

@@ -62,3 +62,8 @@ impl SharedPage {
         self.memory.store_u8(offset, value);
     }
 }
+
+/// How many bytes lie in a pipe.
+pub fn bytes_waiting(pipe: &OwnedFd) -> io::Result<usize> {
+    sys::bytes_waiting(pipe.as_fd())
+}

@@ -325,3 +325,11 @@ fn checked_long(value: c_long) -> io::Result<c_long> {
 fn checked_size(value: isize) -> io::Result<usize> {
     usize::try_from(value).map_err(|_| io::Error::last_os_error())
 }
+
+/// How many bytes lie in a pipe (FIONREAD, see ioctl_pipe in pipe(7)).
+pub(super) fn bytes_waiting(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the descriptor is open, and the kernel writes one int to where `bytes` lives.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut bytes) })?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}

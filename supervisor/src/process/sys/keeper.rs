@@ -331,6 +331,10 @@ pub(super) unsafe fn close_from(first: c_int) {
 unsafe fn forget_memory() {
     let here = 0_u8;
     let here = (&raw const here).addr();
+    // The C library looks at its thread's descriptor in many a call (cancellation, errno, stack protector): in glibc and musl
+    // `pthread_self` is its address, with the thread's variables just below it.
+    let thread = own_thread() & !0xfff;
+    let kept = thread.saturating_sub(0x4000)..thread + 0x4000;
     // SAFETY: a C string and buffers with their own lengths. Of what is dropped nothing is used again: a keeper allocates nothing and
     // keeps its state on its stack, and of the C library uses what needs no variables (`raw`).
     unsafe {
@@ -349,7 +353,12 @@ unsafe fn forget_memory() {
                 if let Some((start, end)) = private_memory(line)
                     && !(start..end).contains(&here)
                 {
-                    libc::madvise(ptr::without_provenance_mut(start), end - start, libc::MADV_DONTNEED);
+                    // Around what is kept; either part may be empty.
+                    for (from, to) in [(start, end.min(kept.start)), (start.max(kept.end), end)] {
+                        if from < to {
+                            libc::madvise(ptr::without_provenance_mut(from), to - from, libc::MADV_DONTNEED);
+                        }
+                    }
                 }
             }
             buffer.copy_within(whole..filled, 0);
@@ -359,12 +368,19 @@ unsafe fn forget_memory() {
     }
 }
 
-/// The range of a line of `/proc/self/maps` (proc_pid_maps(5)) if it is writable, private, of no file, and not the stack.
+/// Address of this thread's descriptor.
+fn own_thread() -> usize {
+    // SAFETY: no arguments, no failure.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// The range of a line of `/proc/self/maps` (proc_pid_maps(5)) if it is the heap. Other anonymous memory may be a
+/// library's variables: in a program that is not static they have no file either.
 fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
     let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let (range, modes, _offset, _device, inode) =
         (fields.next()?, fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-    let anonymous = inode == b"0" && fields.next().is_none_or(|name| name == b"[heap]");
+    let anonymous = inode == b"0" && fields.next().is_some_and(|name| name == b"[heap]");
     if !anonymous || !modes.starts_with(b"rw") || !modes.ends_with(b"p") {
         return None;
     }
@@ -414,7 +430,7 @@ mod tests {
 
     #[test]
     fn only_private_memory_of_no_file_is_given_back() {
-        assert_eq!(private_memory(b"1000-2000 rw-p 00000000 00:00 0 "), Some((0x1000, 0x2000)));
+        assert_eq!(private_memory(b"1000-2000 rw-p 00000000 00:00 0 "), None);
         assert_eq!(private_memory(b"1000-2000 rw-p 00000000 00:00 0        [heap]"), Some((0x1000, 0x2000)));
         for kept in [
             &b"1000-2000 rw-p 00000000 00:00 0        [stack]"[..],

@@ -1,0 +1,564 @@
+//! The workers of one function, and the calls that wait for one.
+//!
+//! All of it runs on one thread: state lives in `RefCell`s that are never held across an `await`.
+
+mod backoff;
+mod death;
+mod outcome;
+mod outlet;
+mod slot;
+mod stack;
+mod worker;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sless_protocol::handshake::Raised;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::call::{Answer, Call, Request};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::metrics::Metrics;
+use crate::process::{Cage, Ending as Fate, Exit, Reaper, memory::Cgroup};
+use crate::report::{FinishedInfo, OpenRecord, Reporter, StartedInfo};
+use death::{Kill, Reason};
+use outcome::Ending;
+use worker::{Life, PATIENCE, Worker};
+
+/// Workers beyond the least number end when they have been idle for so long.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// So many workers may die young, without a call, before the next one waits.
+const YOUNG_DEATHS: u32 = 3;
+
+/// What a pool needs from around it.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) config: Rc<Config>,
+    pub(crate) reporter: Rc<Reporter>,
+    pub(crate) metrics: Rc<Metrics>,
+    pub(crate) reaper: Rc<Reaper>,
+    pub(crate) cage: Cage,
+    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) longest_secret: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    config: Rc<Config>,
+    reporter: Rc<Reporter>,
+    pub(crate) metrics: Rc<Metrics>,
+    reaper: Rc<Reaper>,
+    cage: Cage,
+    cgroup: Option<Cgroup>,
+    longest_secret: usize,
+    oom_kills_seen: Cell<u64>,
+    queue: RefCell<VecDeque<Call>>,
+    workers: RefCell<Vec<Rc<Worker>>>,
+    broken: RefCell<Option<Broken>>,
+    ever_ready: Cell<bool>,
+    draining: Cell<bool>,
+    stopped: Cell<bool>,
+    /// Calls that are accepted and whose record is not finished.
+    calls: Cell<usize>,
+    young_deaths: Cell<u32>,
+    quiet: Notify,
+}
+
+/// The code does not load.
+#[derive(Debug, Clone)]
+struct Broken {
+    raised: Raised,
+    failures: u32,
+    until: Instant,
+}
+
+/// What `/ready` says.
+#[derive(Debug, Clone)]
+pub(crate) enum Readiness {
+    Ready,
+    Starting,
+    InitFailed(Raised),
+    Draining,
+}
+
+impl Pool {
+    pub(crate) fn new(parts: Parts) -> Rc<Self> {
+        let Parts { config, reporter, metrics, reaper, cage, cgroup, longest_secret } = parts;
+        Rc::new(Self {
+            oom_kills_seen: Cell::new(cgroup.as_ref().map_or(0, Cgroup::oom_kills)),
+            config,
+            reporter,
+            metrics,
+            reaper,
+            cage,
+            cgroup,
+            longest_secret,
+            queue: RefCell::default(),
+            workers: RefCell::default(),
+            broken: RefCell::default(),
+            ever_ready: Cell::new(false),
+            draining: Cell::new(false),
+            stopped: Cell::new(false),
+            calls: Cell::new(0),
+            young_deaths: Cell::new(0),
+            quiet: Notify::new(),
+        })
+    }
+
+    /// Starts the first workers. One is started even if none is to be kept, to see whether the code loads.
+    pub(crate) fn start(self: &Rc<Self>) {
+        for _ in 0..self.config.min_workers.max(1) {
+            self.start_worker();
+        }
+        let pool = Rc::downgrade(self);
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(IDLE_LIMIT / 6).await;
+                let Some(pool) = pool.upgrade() else { return };
+                pool.shrink();
+            }
+        });
+    }
+
+    pub(crate) fn readiness(&self) -> Readiness {
+        if self.draining.get() {
+            return Readiness::Draining;
+        }
+        if let Some(broken) = &*self.broken.borrow()
+            && !self.has_ready()
+        {
+            return Readiness::InitFailed(broken.raised.clone());
+        }
+        if self.ever_ready.get() { Readiness::Ready } else { Readiness::Starting }
+    }
+
+    /// Takes a call in: runs it, lets it wait, or answers it at once.
+    pub(crate) fn submit(self: &Rc<Self>, request: Request) -> oneshot::Receiver<Answer> {
+        let now = Instant::now();
+        let (mut call, receiver) = Call::new(request, now);
+        if self.draining.get() {
+            self.reject(call, Failure::Draining);
+            return receiver;
+        }
+        let known_broken = match &*self.broken.borrow() {
+            Some(broken) if !self.has_ready() && !self.is_starting() && now < broken.until => {
+                Some(broken.raised.clone())
+            }
+            _ => None,
+        };
+        if let Some(raised) = known_broken {
+            self.calls.set(self.calls.get() + 1);
+            self.fail_unstarted(call, init_failure(&raised), raised.traceback, None);
+            return receiver;
+        }
+        if self.queue.borrow().is_empty() {
+            match self.try_dispatch(call, now) {
+                Ok(()) => {
+                    self.calls.set(self.calls.get() + 1);
+                    self.grow();
+                    return receiver;
+                }
+                Err(back) => call = back,
+            }
+        }
+        let waiting = self.queue.borrow().len()
+            + self.workers.borrow().iter().map(|w| w.waiting_calls()).sum::<usize>();
+        if waiting >= self.config.queue + self.slots_to_come() {
+            self.reject(call, Failure::Overloaded { waiting });
+            return receiver;
+        }
+        self.calls.set(self.calls.get() + 1);
+        self.queue.borrow_mut().push_back(call);
+        self.grow();
+        receiver
+    }
+
+    fn reject(&self, mut call: Call, failure: Failure) {
+        self.metrics.rejected();
+        call.answer(Answer::Failed(failure));
+    }
+
+    /// Slots of workers that are starting or may still be started: calls that wait for those do not fill the queue.
+    fn slots_to_come(&self) -> usize {
+        let workers = self.workers.borrow();
+        let ready = workers.iter().filter(|w| w.life.get() == Life::Ready).count();
+        self.config.workers.get().saturating_sub(ready) * self.config.concurrency.get()
+    }
+
+    fn has_ready(&self) -> bool {
+        self.workers.borrow().iter().any(|w| w.life.get() == Life::Ready)
+    }
+
+    fn is_starting(&self) -> bool {
+        self.workers.borrow().iter().any(|w| w.life.get() == Life::Starting)
+    }
+
+    /// Sends a call to the worker that was idle last (its caches are warm), else behind a quick call.
+    fn try_dispatch(&self, mut call: Call, now: Instant) -> Result<(), Call> {
+        let workers = self.workers.borrow();
+        let ready = || workers.iter().filter(|w| w.life.get() == Life::Ready);
+        let idle = ready()
+            .filter_map(|w| w.slots.iter().position(super::pool::slot::Slot::is_idle).map(|index| (w, index)))
+            .max_by_key(|(w, _)| w.idle_since.get());
+        if let Some((worker, index)) = idle {
+            match worker.dispatch(index, call, now) {
+                Ok(()) => {
+                    worker.flush(index);
+                    return Ok(());
+                }
+                Err(back) => call = back,
+            }
+        }
+        if self.config.concurrency.get() > 1 || self.config.queue == 0 {
+            return Err(call);
+        }
+        let behind = ready()
+            .filter(|w| w.slots.first().is_some_and(|s| s.may_wait(now, PATIENCE)))
+            .min_by_key(|w| w.open_calls());
+        match behind {
+            Some(worker) => worker.dispatch(0, call, now).map(|()| worker.flush(0)),
+            None => Err(call),
+        }
+    }
+
+    /// Gives waiting calls to whoever can take them, and starts workers for the rest.
+    pub(crate) fn pump(self: &Rc<Self>) {
+        let now = Instant::now();
+        loop {
+            let Some(call) = self.queue.borrow_mut().pop_front() else { break };
+            if let Err(call) = self.try_dispatch(call, now) {
+                self.queue.borrow_mut().push_front(call);
+                break;
+            }
+        }
+        self.grow();
+    }
+
+    /// Puts calls that no worker has begun back to the head of the queue, in their order.
+    fn put_back(&self, calls: Vec<Call>) {
+        let mut queue = self.queue.borrow_mut();
+        calls.into_iter().rev().for_each(|call| queue.push_front(call));
+    }
+
+    /// Starts workers for what waits, up to the limit.
+    fn grow(self: &Rc<Self>) {
+        loop {
+            let waiting = self.queue.borrow().len()
+                + self.workers.borrow().iter().map(|w| w.waiting_calls()).sum::<usize>();
+            let (live, starting) = self.count();
+            if waiting <= starting * self.config.concurrency.get()
+                || live >= self.config.workers.get()
+                || !self.start_worker()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Workers that count, and those of them that start.
+    fn count(&self) -> (usize, usize) {
+        let workers = self.workers.borrow();
+        let starting = workers.iter().filter(|w| w.life.get() == Life::Starting).count();
+        let ready = workers.iter().filter(|w| w.life.get() == Life::Ready).count();
+        (starting + ready, starting)
+    }
+
+    /// Replaces at once what is missing to the least number of workers; then serves what waits.
+    fn keep_up(self: &Rc<Self>) {
+        while !self.stopped.get() && self.count().0 < self.config.min_workers {
+            if !self.start_worker() {
+                break;
+            }
+        }
+        self.pump();
+    }
+
+    /// `false` if none may be started now.
+    fn start_worker(self: &Rc<Self>) -> bool {
+        let held = self.broken.borrow().as_ref().is_some_and(|b| Instant::now() < b.until);
+        if self.stopped.get() || held {
+            return false;
+        }
+        match Worker::start(self) {
+            Ok(worker) => {
+                self.workers.borrow_mut().push(worker);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "a worker cannot be started");
+                let message = format!("a worker cannot be started: {error}");
+                self.broke(Raised { kind: "NotStarted".to_owned(), message, traceback: None }, None);
+                false
+            }
+        }
+    }
+
+    fn worker_ready(self: &Rc<Self>, worker: &Rc<Worker>, took: Duration) {
+        tracing::debug!(
+            worker.pid = worker.family.worker_pid(),
+            init_ms = took.as_millis() as u64,
+            "worker is ready"
+        );
+        self.metrics.worker_ready(took);
+        self.broken.take();
+        self.ever_ready.set(true);
+        self.pump();
+    }
+
+    /// A worker's code did not load: callers that wait are told, and it is tried again after a while.
+    fn init_failed(self: &Rc<Self>, worker: &Rc<Worker>, raised: Raised) {
+        tracing::warn!(error.kind = %raised.kind, error.message = %raised.message, "the code does not load");
+        worker.life.set(Life::Condemned);
+        worker.drain_pairs();
+        self.broke(raised, Some(worker));
+    }
+
+    fn broke(self: &Rc<Self>, raised: Raised, worker: Option<&Rc<Worker>>) {
+        let failures = self.broken.borrow().as_ref().map_or(0, |b| b.failures).saturating_add(1);
+        let until = Instant::now() + backoff::after(failures);
+        *self.broken.borrow_mut() = Some(Broken { raised: raised.clone(), failures, until });
+        if !self.has_ready() && !self.is_starting() {
+            let waiting = std::mem::take(&mut *self.queue.borrow_mut());
+            for (n, call) in waiting.into_iter().enumerate() {
+                let worker = worker.filter(|_| n == 0);
+                self.fail_unstarted(call, init_failure(&raised), raised.traceback.clone(), worker);
+            }
+        }
+        let pool = Rc::downgrade(self);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep_until(until).await;
+            if let Some(pool) = pool.upgrade() {
+                pool.keep_up();
+            }
+        });
+    }
+
+    /// Records and answers a call that no worker has seen.
+    fn fail_unstarted(
+        &self,
+        mut call: Call,
+        failure: Failure,
+        traceback: Option<String>,
+        worker: Option<&Rc<Worker>>,
+    ) {
+        let mut record = call.record.take().unwrap_or_else(|| self.open_record(&call.request));
+        if let Some(init) = worker.and_then(|w| w.take_init_log()) {
+            record.init_output(init);
+        }
+        let queue = call.arrived.elapsed();
+        self.metrics.ended(failure.status(), Duration::ZERO, queue);
+        let ending = Ending::failed(failure.clone(), traceback);
+        outcome::with_info(
+            failure.status(),
+            &ending,
+            Duration::ZERO,
+            queue,
+            None,
+            |info: &FinishedInfo<'_>| record.finish(info),
+        );
+        call.answer(Answer::Failed(failure));
+        self.call_over();
+    }
+
+    fn open_record(&self, request: &Request) -> OpenRecord {
+        self.reporter.open(&StartedInfo {
+            invocation_id: &request.id,
+            attempt: request.attempt,
+            trigger: &request.trigger,
+            method: &request.method,
+            path: &request.path,
+            raw_query: &request.raw_query,
+            headers: &request.headers,
+            body: &request.body,
+        })
+    }
+
+    fn call_over(&self) {
+        self.calls.set(self.calls.get().saturating_sub(1));
+        if self.calls.get() == 0 {
+            self.quiet.notify_waiters();
+        }
+    }
+
+    /// News of a worker's end: its successor starts at once.
+    fn worker_died(self: &Rc<Self>, worker: &Rc<Worker>, before: Life, exit: &Exit) {
+        let failure = self.how_it_died(worker, exit);
+        let killed = worker.killed.get();
+        self.metrics.worker_exited(death::exit_reason(exit, killed, &failure, worker.doomed_status()), exit);
+        if before == Life::Starting && killed.is_none_or(|k| k == Kill::Memory || k == Kill::Protocol) {
+            let kind = match exit.ending {
+                Fate::NotStarted(_) => "NotStarted",
+                _ => failure.kind(),
+            };
+            let message = failure.to_string().replace("during the invocation", "before it was ready");
+            self.init_failed(worker, Raised { kind: kind.to_owned(), message, traceback: None });
+        } else if before == Life::Ready
+            && worker.served.get() == 0
+            && worker.started.elapsed() < Duration::from_secs(2)
+        {
+            self.young_deaths.set(self.young_deaths.get() + 1);
+            if self.young_deaths.get() > YOUNG_DEATHS {
+                let message = format!("{failure}, and so did the ones before it, without a call");
+                self.broke(Raised { kind: "WorkerExited".to_owned(), message, traceback: None }, None);
+            }
+        } else {
+            self.young_deaths.set(0);
+        }
+        if !self.draining.get() || self.calls.get() > 0 {
+            self.keep_up();
+        }
+    }
+
+    fn how_it_died(&self, worker: &Worker, exit: &Exit) -> Failure {
+        let by_kernel = match (&exit.ending, &self.cgroup) {
+            (Fate::Signaled { signal }, Some(cgroup)) if *signal == libc::SIGKILL => {
+                let kills = cgroup.oom_kills();
+                worker.killed.get().is_none() && kills > self.oom_kills_seen.replace(kills)
+            }
+            _ => false,
+        };
+        let by_us = worker.killed.get() == Some(Kill::Memory);
+        if by_kernel {
+            // A second look at the same death must say the same.
+            worker.killed.set(Some(Kill::Memory));
+        }
+        let memory = (by_kernel || by_us).then(|| {
+            let limit = self
+                .cgroup
+                .as_ref()
+                .and_then(Cgroup::limit)
+                .map_or_else(String::new, |l| format!(" of {} MiB", l >> 20));
+            format!(
+                "the worker was killed when the memory limit{limit} was reached; its peak was {} MiB",
+                exit.max_rss_kib >> 10
+            )
+        });
+        death::describe(exit, worker.killed.get(), memory)
+    }
+
+    fn remove(self: &Rc<Self>, worker: &Rc<Worker>) {
+        self.workers.borrow_mut().retain(|w| !Rc::ptr_eq(w, worker));
+        self.quiet.notify_waiters();
+    }
+
+    /// Memory is nearly used up: the largest worker goes, before the kernel takes somebody.
+    pub(crate) fn kill_largest(&self) {
+        let workers = self.workers.borrow();
+        let alive =
+            workers.iter().filter(|w| w.exit.borrow().is_none() && w.killed.get() != Some(Kill::Memory));
+        if let Some(worker) = alive.max_by_key(|w| w.family.memory_bytes()) {
+            tracing::warn!(
+                worker.pid = worker.family.worker_pid(),
+                "memory is nearly used up: the largest worker is killed"
+            );
+            worker.kill(Kill::Memory);
+        }
+    }
+
+    /// Ends a call by its id, running or waiting; `false` if there is none.
+    pub(crate) fn cancel(self: &Rc<Self>, id: &str) -> bool {
+        for worker in self.workers.borrow().iter() {
+            for (index, slot) in worker.slots.iter().enumerate() {
+                let position = slot.state.borrow().open.iter().position(|o| &*o.call.request.id == id);
+                if position.is_some_and(|p| p > 0) {
+                    self.put_back(worker.revoke_waiting(index));
+                }
+            }
+        }
+        let at = self.queue.borrow().iter().position(|c| &*c.request.id == id);
+        if let Some(call) = at.and_then(|at| self.queue.borrow_mut().remove(at)) {
+            self.fail_unstarted(call, Failure::Cancelled, None, None);
+            self.pump();
+            return true;
+        }
+        let workers: Vec<_> = self.workers.borrow().clone();
+        for worker in workers {
+            for index in 0..worker.slots.len() {
+                let front = worker
+                    .slots
+                    .get(index)
+                    .and_then(|s| s.state.borrow().open.front().map(|o| o.call.request.id.clone()));
+                if front.is_some_and(|front| &*front == id) {
+                    self.put_back(worker.revoke_waiting(index));
+                    death::condemn(self, &worker, index, Reason::Cancelled);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn shrink(self: &Rc<Self>) {
+        let idle: Vec<_> = {
+            let workers = self.workers.borrow();
+            let idle = |w: &&Rc<Worker>| {
+                w.life.get() == Life::Ready
+                    && w.open_calls() == 0
+                    && w.idle_since.get().elapsed() > IDLE_LIMIT
+            };
+            workers.iter().filter(idle).cloned().collect()
+        };
+        let spare = self.count().0.saturating_sub(self.config.min_workers);
+        idle.into_iter().take(spare).for_each(|w| w.retire());
+    }
+
+    /// No new calls from now on.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+    }
+
+    /// Waits until every accepted call has its finished record.
+    pub(crate) async fn calls_done(&self) {
+        self.wait_until(|| self.calls.get() == 0).await;
+    }
+
+    /// Ends all workers and waits until nothing of them is left.
+    pub(crate) async fn stop(self: &Rc<Self>) {
+        self.stopped.set(true);
+        let workers: Vec<_> = self.workers.borrow().clone();
+        workers.iter().for_each(Worker::retire);
+        self.wait_until(|| self.workers.borrow().is_empty()).await;
+    }
+
+    /// SIGKILL to everything, for a supervisor that is told to go at once.
+    pub(crate) fn kill_all(&self) {
+        self.stopped.set(true);
+        self.workers.borrow().iter().for_each(|w| w.kill(Kill::Retired));
+    }
+
+    async fn wait_until(&self, condition: impl Fn() -> bool) {
+        loop {
+            let quiet = self.quiet.notified();
+            tokio::pin!(quiet);
+            quiet.as_mut().enable();
+            if condition() {
+                return;
+            }
+            quiet.await;
+        }
+    }
+
+    /// Figures that are looked up when somebody asks for the metrics.
+    pub(crate) fn observe(&self) {
+        let workers = self.workers.borrow();
+        let running = workers.iter().map(|w| w.open_calls() - w.waiting_calls()).sum();
+        let waiting = self.queue.borrow().len() + workers.iter().map(|w| w.waiting_calls()).sum::<usize>();
+        let states = |life| workers.iter().filter(|w| w.life.get() == life).count();
+        self.metrics.observe_calls(running, waiting);
+        self.metrics.observe_workers(states(Life::Starting), states(Life::Ready), states(Life::Condemned));
+        let alive = || workers.iter().filter(|w| w.exit.borrow().is_none());
+        self.metrics.observe_usage(
+            alive().map(|w| w.family.memory_bytes()).sum(),
+            alive().map(|w| w.family.cpu_time()).sum(),
+        );
+        self.metrics.observe_reports(&self.reporter);
+    }
+}
+
+fn init_failure(raised: &Raised) -> Failure {
+    Failure::InitFailed { kind: raised.kind.clone(), message: raised.message.clone() }
+}

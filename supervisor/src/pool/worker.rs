@@ -1,0 +1,579 @@
+//! One handler process: started, fed with calls through its slots, and replaced when it dies.
+//!
+//! ```text
+//! Starting ──READY──▶ Ready ──a call's limit, cancel, retire──▶ Condemned ──▶ Gone
+//!     └──INIT_FAILED, exit, init's limit──────────────────────────┘            ▲
+//!                  Ready ──exit, or killed from outside────────────────────────┘
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, SystemTime};
+
+use bytes::BytesMut;
+use sless_protocol::frame::{Decoder, FromWorker, ToWorker};
+use sless_protocol::handshake::{self, Boundary};
+use sless_protocol::page;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Pool;
+use super::outlet::{InitLog, Owner, Pair, SharedRecord};
+use super::slot::Slot;
+use crate::call::Call;
+use crate::process::{self, Family, Launch, SharedPage};
+use crate::report::{InitOutput, LooseOutput};
+
+/// Output pairs of a worker: enough for the calls in its socket, one to change to, and some that leftovers may keep.
+const PAIRS: usize = super::slot::DEPTH + 4;
+/// Calls may wait in the socket for so long; then they are taken back for whoever is free.
+pub(super) const PATIENCE: Duration = Duration::from_millis(10);
+/// Bytes that are read at once.
+const CHUNK: usize = 64 << 10;
+/// An alarm that nobody waits for.
+const FAR: Duration = Duration::from_secs(86_400);
+/// Frame heads beside a body: headers, results' heads, tracebacks.
+const HEAD_ROOM: u32 = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    Starting,
+    Ready,
+    /// Gets no new call; ends when its last one has.
+    Condemned,
+    Gone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PairUse {
+    Free,
+    Taken,
+    /// A leftover of an earlier call holds it open.
+    Spoilt,
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(super) pool: Weak<Pool>,
+    pub(super) life: Cell<Life>,
+    pub(super) family: Family,
+    pub(super) slots: Vec<Slot>,
+    page: SharedPage,
+    pairs: Vec<Pair>,
+    pair_use: RefCell<Vec<PairUse>>,
+    current_pair: Cell<u16>,
+    boundary: Cell<Boundary>,
+    mark: String,
+    known_leftovers: RefCell<HashSet<i32>>,
+    init_log: InitLog,
+    loose: Rc<RefCell<LooseOutput>>,
+    /// How long it took to become ready, until the first call's record has it.
+    pub(super) init: Cell<Option<Duration>>,
+    pub(super) started: Instant,
+    pub(super) idle_since: Cell<Instant>,
+    pub(super) served: Cell<u64>,
+    pub(super) stack: super::stack::Stack,
+    /// Open calls have become none: a condemned worker may be ended.
+    pub(super) emptied: Notify,
+    pub(super) doomed: RefCell<Vec<super::death::Doomed>>,
+    /// How it ended, once it has.
+    pub(super) exit: RefCell<Option<process::Exit>>,
+    /// The supervisor itself has killed it, and why.
+    pub(super) killed: Cell<Option<super::death::Kill>>,
+}
+
+impl Worker {
+    /// Starts a worker and the tasks that look after it.
+    pub(super) fn start(pool: &Rc<Pool>) -> io::Result<Rc<Self>> {
+        let cfg = &pool.config;
+        let slot_count = cfg.concurrency.get();
+        let init_log: InitLog = Rc::new(RefCell::new(Some(pool.reporter.init_log())));
+        let loose = Rc::new(RefCell::new(pool.reporter.loose()));
+        let mut fds: Vec<OwnedFd> = Vec::new();
+        let mut slots = Vec::with_capacity(slot_count);
+        for _ in 0..slot_count {
+            let (ours, theirs) = process::socket_pair()?;
+            slots.push(Slot::new(UnixStream::from_std(ours.into())?));
+            fds.push(theirs);
+        }
+        let page = SharedPage::new(page::SLOT_LEN * slot_count)?;
+        fds.push(page.file().try_clone_to_owned()?);
+        let (stack, stack_fds) = super::stack::Stack::new()?;
+        fds.extend(stack_fds);
+        let owner = Owner::Init(init_log.clone());
+        let (mut pairs, mut outputs) = (Vec::new(), None);
+        // With several slots only pair 0 is used: what comes by pipes belongs to no call then.
+        let pair_count = if slot_count == 1 { PAIRS } else { 1 };
+        let first_pair_fd = 3 + fds.len();
+        for n in 0..pair_count {
+            let owner = if n == 0 { owner.clone() } else { Owner::Nobody(loose.clone()) };
+            let (pair, [out, err]) = Pair::new(&owner, &loose)?;
+            if n == 0 {
+                outputs = Some((out.try_clone()?, err.try_clone()?));
+            }
+            fds.extend([out, err]);
+            pairs.push(pair);
+        }
+        let (stdout, stderr) = outputs.ok_or(io::ErrorKind::InvalidInput)?;
+        let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        let mark = uuid::Uuid::new_v4().simple().to_string();
+        let init_deadline = SystemTime::now() + cfg.init_timeout;
+        let hello = handshake::Hello {
+            protocol: handshake::PROTOCOL,
+            entrypoint: cfg.entrypoint.clone(),
+            function_dir: cfg.function_dir.to_string_lossy().into_owned(),
+            namespace: cfg.namespace.clone(),
+            function: cfg.function.clone(),
+            revision: cfg.revision.clone(),
+            slots: u32::try_from(slot_count).unwrap_or(u32::MAX),
+            shared: number(3 + slot_count),
+            stack: [number(4 + slot_count), number(5 + slot_count)],
+            pairs: (0..pair_count)
+                .map(|n| [number(first_pair_fd + 2 * n), number(first_pair_fd + 2 * n + 1)])
+                .collect(),
+            mark: mark.clone(),
+            init_deadline_ms: crate::clock::unix_ms(init_deadline),
+        };
+        let head = serde_json::to_vec(&hello)?.into();
+        let launch = Launch {
+            program: cfg.runtime.command.clone(),
+            dir: cfg.function_dir.clone(),
+            env: cfg.worker_env(),
+            stdout,
+            stderr,
+            fds,
+        };
+        let started = Instant::now();
+        let family = pool.reaper.spawn(&pool.cage, launch)?;
+        let worker = Rc::new(Self {
+            pool: Rc::downgrade(pool),
+            life: Cell::new(Life::Starting),
+            family,
+            slots,
+            page,
+            pair_use: RefCell::new(vec![PairUse::Free; pairs.len()]),
+            pairs,
+            current_pair: Cell::new(0),
+            boundary: Cell::new(Boundary::Marks),
+            mark,
+            known_leftovers: RefCell::default(),
+            init_log,
+            loose,
+            init: Cell::new(None),
+            started,
+            idle_since: Cell::new(started),
+            served: Cell::new(0),
+            stack,
+            emptied: Notify::new(),
+            doomed: RefCell::default(),
+            exit: RefCell::default(),
+            killed: Cell::new(None),
+        });
+        if let Some(slot) = worker.slots.first() {
+            slot.send(&ToWorker::Hello { head });
+        }
+        worker.spawn_tasks();
+        Ok(worker)
+    }
+
+    fn spawn_tasks(self: &Rc<Self>) {
+        let drivers =
+            (0..self.slots.len()).map(|index| tokio::task::spawn_local(self.clone().drive(index))).collect();
+        for tap in self.pairs.iter().flat_map(|p| p.taps.iter()) {
+            let (tap, worker) = (tap.clone(), self.clone());
+            tokio::task::spawn_local(async move {
+                tokio::select! {
+                    () = tap.run() => {}
+                    () = worker.family.gone() => {}
+                }
+            });
+        }
+        tokio::task::spawn_local(super::death::watch_exit(self.clone(), drivers));
+        tokio::task::spawn_local(super::death::watch_init(self.clone()));
+    }
+
+    /// Reads what the worker says on one slot, keeps its deadlines and writes what the socket did not take at once.
+    async fn drive(self: Rc<Self>, index: usize) {
+        let Some(slot) = self.slots.get(index) else { return };
+        let Some(mut reader) = slot.reader.borrow_mut().take() else { return };
+        let limit = self.pool.upgrade().map_or(0, |p| p.config.max_response_bytes);
+        let mut decoder = Decoder::new(limit.saturating_add(HEAD_ROOM));
+        let mut buffer = BytesMut::new();
+        let mut open = true;
+        let alarm = tokio::time::sleep_until(Instant::now() + FAR);
+        tokio::pin!(alarm);
+        loop {
+            let stalled = slot.stalled.borrow().as_ref().map(|(pieces, _)| pieces.clone());
+            let paused = stalled.is_some();
+            if !paused && self.exit.borrow().is_some() {
+                // What it wrote before it died still counts.
+                while slot.stalled.borrow().is_none() && matches!(reader.try_read_buf(&mut buffer), Ok(1..)) {
+                    self.decode_slot(index, &mut decoder, &mut buffer);
+                }
+                if slot.stalled.borrow().is_none() {
+                    break;
+                }
+            }
+            buffer.reserve(decoder.lacks(&buffer).max(CHUNK));
+            tokio::select! {
+                biased;
+                read = reader.read_buf(&mut buffer), if open && !paused => {
+                    open = matches!(read, Ok(1..));
+                    self.decode_slot(index, &mut decoder, &mut buffer);
+                }
+                () = slot.unstall(stalled), if paused => self.decode_slot(index, &mut decoder, &mut buffer),
+                _ = slot.writer.writable(), if slot.has_output() => slot.flush(),
+                () = &mut alarm => self.on_alarm(index),
+                () = slot.changed.notified() => {}
+            }
+            if buffer.is_empty() && buffer.capacity() > 4 * CHUNK {
+                buffer = BytesMut::new();
+            }
+            // The alarm is only moved forward when it must be: most calls end long before their limit.
+            let next = slot.next_alarm(PATIENCE);
+            if alarm.is_elapsed() || next.is_some_and(|next| next < alarm.deadline()) {
+                alarm.as_mut().reset(next.unwrap_or_else(|| Instant::now() + FAR));
+            }
+        }
+        super::death::slot_over(&self, index);
+    }
+
+    fn decode_slot(self: &Rc<Self>, index: usize, decoder: &mut Decoder, buffer: &mut BytesMut) {
+        let Some(slot) = self.slots.get(index) else { return };
+        while slot.stalled.borrow().is_none() {
+            match decoder.decode(buffer) {
+                Ok(Some(frame)) => self.on_frame(index, frame),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(worker.pid = self.family.worker_pid(), %error, "worker broke the protocol");
+                    self.kill(super::death::Kill::Protocol);
+                    break;
+                }
+            }
+        }
+        if let Some(pool) = self.pool.upgrade() {
+            pool.pump();
+        }
+    }
+
+    fn on_frame(self: &Rc<Self>, index: usize, frame: FromWorker) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        match frame {
+            FromWorker::Ready { head } => self.on_ready(&pool, &head),
+            FromWorker::InitFailed { head } => {
+                let raised = serde_json::from_slice(&head).unwrap_or_default();
+                pool.init_failed(self, raised);
+                self.kill(super::death::Kill::InitFailed);
+            }
+            FromWorker::Skipped { call, .. } => self.on_skipped(index, call),
+            FromWorker::Wait { call } => self.on_wait(index, call),
+            frame => super::outcome::on_frame(&pool, self, index, frame),
+        }
+    }
+
+    fn on_ready(self: &Rc<Self>, pool: &Rc<Pool>, head: &[u8]) {
+        if self.life.get() != Life::Starting {
+            return;
+        }
+        let ready: handshake::Ready = match serde_json::from_slice(head) {
+            Ok(ready) => ready,
+            Err(error) => {
+                tracing::error!(%error, "worker said READY in a form that is not understood");
+                return self.kill(super::death::Kill::Protocol);
+            }
+        };
+        if ready.protocol != handshake::PROTOCOL {
+            tracing::error!(protocol = ready.protocol, "worker speaks another version of the protocol");
+            return self.kill(super::death::Kill::Protocol);
+        }
+        self.boundary.set(ready.boundary);
+        // What the import printed is in the pipe by now, and must not end up in the first call's own part.
+        self.drain_pairs();
+        if let Some(pair) = self.pairs.first() {
+            pair.set_owner(&Owner::Nobody(self.loose.clone()));
+        }
+        let took = self.started.elapsed();
+        self.init.set(Some(took));
+        self.idle_since.set(Instant::now());
+        self.life.set(Life::Ready);
+        pool.worker_ready(self, took);
+    }
+
+    pub(super) fn drain_pairs(&self) {
+        self.pairs.iter().for_each(Pair::drain);
+    }
+
+    /// What the worker printed before it was ready, for the first call that has to do with it.
+    pub(super) fn take_init_log(&self) -> Option<InitOutput> {
+        self.init_log.borrow_mut().take()
+    }
+
+    /// Calls in its sockets, the running ones among them.
+    pub(super) fn open_calls(&self) -> usize {
+        self.slots.iter().map(|s| s.state.borrow().open.len()).sum()
+    }
+
+    pub(super) fn waiting_calls(&self) -> usize {
+        self.slots.iter().map(Slot::waiting).sum()
+    }
+
+    /// Sends a call to a slot that has none open, or to wait behind another. Gives it back if there is no output pair for it.
+    pub(super) fn dispatch(&self, index: usize, mut call: Call, now: Instant) -> Result<(), Call> {
+        let (Some(slot), Some(pool)) = (self.slots.get(index), self.pool.upgrade()) else { return Err(call) };
+        let waiting = !slot.is_idle();
+        let Some(pair) = self.choose_pair(waiting) else { return Err(call) };
+        let record = call.record.take().unwrap_or_else(|| pool.open_record(&call.request));
+        let record: SharedRecord = Rc::new(RefCell::new(Some(record)));
+        let number = slot.next_number();
+        self.page.write_u8(page::revoked_offset(index, number), 0);
+        if self.slots.len() == 1 {
+            self.own_pair(pair, number, &record, waiting);
+        }
+        self.give_init_log(&record);
+        self.served.set(self.served.get() + 1);
+        slot.push(call, record, pair, (!waiting).then_some(now));
+        slot.changed.notify_one();
+        Ok(())
+    }
+
+    /// Sends what `dispatch` has put into the outbox.
+    pub(super) fn flush(&self, index: usize) {
+        if let Some(slot) = self.slots.get(index) {
+            slot.flush();
+        }
+    }
+
+    fn give_init_log(&self, record: &SharedRecord) {
+        if let Some(init) = self.take_init_log()
+            && let Some(record) = record.borrow_mut().as_mut()
+        {
+            record.init_output(init);
+        }
+    }
+
+    /// The pair for the next call: the one in use where that is exact, else a free one.
+    fn choose_pair(&self, waiting: bool) -> Option<u16> {
+        if self.slots.len() > 1 {
+            return Some(0);
+        }
+        let uses = self.pair_use.borrow();
+        let current = self.current_pair.get();
+        let state = uses.get(usize::from(current)).copied();
+        let keep = match self.boundary.get() {
+            // A waiting call's output must not meet the running one's.
+            Boundary::Pairs => !waiting && state == Some(PairUse::Free),
+            // The mark divides them.
+            Boundary::Marks => waiting || state == Some(PairUse::Free),
+        };
+        if keep {
+            return Some(current);
+        }
+        uses.iter().position(|u| *u == PairUse::Free).and_then(|n| u16::try_from(n).ok())
+    }
+
+    fn own_pair(&self, pair: u16, number: u32, record: &SharedRecord, waiting: bool) {
+        let n = usize::from(pair);
+        let Some(outlet) = self.pairs.get(n) else { return };
+        let owner = Owner::Call(record.clone());
+        if waiting && self.boundary.get() == Boundary::Marks {
+            let mark = self.mark_of(number);
+            outlet.taps.iter().for_each(|t| t.expect(mark.clone(), owner.clone()));
+        } else {
+            // What a leftover has printed since the last call is nobody's.
+            outlet.drain();
+            outlet.set_owner(&owner);
+            if let Some(state) = self.pair_use.borrow_mut().get_mut(n) {
+                *state = PairUse::Taken;
+            }
+        }
+        self.current_pair.set(pair);
+    }
+
+    fn mark_of(&self, number: u32) -> Vec<u8> {
+        format!("\0sless:{}:{number}\0", self.mark).into_bytes()
+    }
+
+    /// Takes a call's output up to now into its record, and frees its pair if no leftover holds it.
+    pub(super) fn end_output(self: &Rc<Self>, pair: u16, record: &SharedRecord, spawned: bool) {
+        if self.slots.len() > 1 {
+            return;
+        }
+        let n = usize::from(pair);
+        let Some(outlet) = self.pairs.get(n) else { return };
+        outlet.drain();
+        outlet.release(record);
+        let spoilt = spawned && self.has_new_leftovers();
+        if let Some(state) = self.pair_use.borrow_mut().get_mut(n) {
+            *state = if spoilt { PairUse::Spoilt } else { PairUse::Free };
+        }
+        if spoilt && !self.pair_use.borrow().contains(&PairUse::Free) {
+            // No pair is left that only this worker holds: a fresh worker has fresh ones.
+            self.retire();
+        }
+    }
+
+    fn has_new_leftovers(&self) -> bool {
+        let now: HashSet<i32> = self.family.leftovers().into_iter().collect();
+        let new = !now.is_subset(&self.known_leftovers.borrow());
+        *self.known_leftovers.borrow_mut() = now;
+        new
+    }
+
+    /// The worker waits before a call, since the one before it has started a process: the pair may be a leftover's now.
+    fn on_wait(&self, index: usize, call: u32) {
+        let Some(slot) = self.slots.get(index) else { return };
+        let current = self.current_pair.get();
+        let pair = {
+            let uses = self.pair_use.borrow();
+            let free = |n: &usize| uses.get(*n) == Some(&PairUse::Free);
+            let chosen = Some(usize::from(current)).filter(free).or_else(|| (0..uses.len()).find(free));
+            // With none left the worker is retired; until then lines may be a leftover's.
+            chosen.and_then(|n| u16::try_from(n).ok()).unwrap_or(current)
+        };
+        // Calls that wait go on where this one is: a waiting call's frame does not change the pair.
+        let open: Vec<(u32, SharedRecord)> = {
+            let mut state = slot.state.borrow_mut();
+            state.open.iter_mut().for_each(|o| o.pair = pair);
+            state.open.iter().map(|o| (o.number, o.record.clone())).collect()
+        };
+        self.pairs.iter().flat_map(|p| &p.taps).for_each(|t| t.forget_all());
+        // A call that has been revoked meanwhile is not here: the worker looks at that again after GO.
+        let waiting = open.iter().filter(|(number, _)| *number != call);
+        if let Some((number, record)) = open.iter().find(|(number, _)| *number == call) {
+            self.own_pair(pair, *number, record, false);
+        }
+        self.current_pair.set(pair);
+        for (number, record) in waiting {
+            self.own_pair(pair, *number, record, true);
+        }
+        slot.send(&ToWorker::Go { call, pair });
+    }
+
+    /// A call was not run, since it had been revoked in time.
+    fn on_skipped(self: &Rc<Self>, index: usize, call: u32) {
+        let (Some(slot), Some(pool)) = (self.slots.get(index), self.pool.upgrade()) else { return };
+        let mut state = slot.state.borrow_mut();
+        if let Some(at) = state.revoked.iter().position(|(number, _)| *number == call) {
+            let (_, pair) = state.revoked.swap_remove(at);
+            self.free_pair(pair);
+        } else if let Some(at) = state.open.iter().position(|o| o.number == call)
+            && self.page.read_u8(page::revoked_offset(index, call)) == 1
+            && let Some(open) = state.open.remove(at)
+        {
+            // Revoked at the moment at which the worker took it: its word decides.
+            self.free_pair(open.pair);
+            super::slot::begin_front(&mut state, Instant::now());
+            drop(state);
+            pool.put_back(vec![open.into_call()]);
+        } else {
+            drop(state);
+            tracing::warn!(call, "worker skipped a call that was not revoked");
+            self.kill(super::death::Kill::Protocol);
+        }
+        self.check_emptied();
+    }
+
+    fn free_pair(&self, pair: u16) {
+        if self.boundary.get() == Boundary::Pairs
+            && let Some(state) = self.pair_use.borrow_mut().get_mut(usize::from(pair))
+            && *state == PairUse::Taken
+        {
+            *state = PairUse::Free;
+        }
+    }
+
+    /// Takes back the calls that wait in a slot's socket and have not begun.
+    pub(super) fn revoke_waiting(&self, index: usize) -> Vec<Call> {
+        let Some(slot) = self.slots.get(index) else { return Vec::new() };
+        let mut back = Vec::new();
+        let mut state = slot.state.borrow_mut();
+        while state.open.len() > 1 {
+            let Some(last) = state.open.back() else { break };
+            self.page.write_u8(page::revoked_offset(index, last.number), 1);
+            // If it has begun by now, or is about to, the worker's answer says which it was.
+            if page::has_begun(self.page.read_u32(page::taken_offset(index)), last.number) {
+                break;
+            }
+            let Some(open) = state.open.pop_back() else { break };
+            state.revoked.push((open.number, open.pair));
+            let mark = self.mark_of(open.number);
+            if let Some(pair) = self.pairs.get(usize::from(open.pair)) {
+                pair.taps.iter().for_each(|t| t.forget(&mark));
+            }
+            back.push(open.into_call());
+        }
+        back.reverse();
+        back
+    }
+
+    /// Of a worker that is dead: the calls that it has not begun, and those that it has.
+    pub(super) fn take_open(&self, index: usize) -> (Vec<super::slot::OpenCall>, Vec<Call>) {
+        let Some(slot) = self.slots.get(index) else { return Default::default() };
+        let taken = self.page.read_u32(page::taken_offset(index));
+        let open = std::mem::take(&mut slot.state.borrow_mut().open);
+        let (begun, fresh): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|o| page::has_begun(taken, o.number));
+        (begun, fresh.into_iter().map(super::slot::OpenCall::into_call).collect())
+    }
+
+    fn on_alarm(self: &Rc<Self>, index: usize) {
+        let (Some(slot), Some(pool)) = (self.slots.get(index), self.pool.upgrade()) else { return };
+        let now = Instant::now();
+        let (late, waiting) = {
+            let state = slot.state.borrow();
+            let front = state.open.front();
+            let late = front.and_then(super::slot::OpenCall::deadline).is_some_and(|d| d <= now);
+            let impatient = front.and_then(|o| o.begun).is_some_and(|b| b + PATIENCE <= now);
+            (late, impatient && state.open.len() > 1)
+        };
+        if waiting || late {
+            pool.put_back(self.revoke_waiting(index));
+        }
+        if late {
+            super::death::condemn(&pool, self, index, super::death::Reason::Timeout);
+        } else if waiting {
+            pool.pump();
+        }
+    }
+
+    pub(super) fn check_emptied(&self) {
+        if self.open_calls() == 0 {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// Ends a worker that is idle or will be: no new call, then the end of its sockets.
+    pub(super) fn retire(self: &Rc<Self>) {
+        super::death::retire(self);
+    }
+
+    pub(super) fn kill(&self, why: super::death::Kill) {
+        super::death::kill(self, why);
+    }
+}
+
+impl super::slot::OpenCall {
+    /// The call as it was before it was sent, with the record that is open for it.
+    fn into_call(self) -> Call {
+        Call { record: self.record.borrow_mut().take(), ..self.call }
+    }
+}
+
+impl Slot {
+    /// Waits until the slow caller of a streamed answer takes the piece that is held.
+    async fn unstall(&self, pieces: Option<tokio::sync::mpsc::Sender<crate::call::Piece>>) {
+        if let Some(pieces) = pieces {
+            let permit = pieces.reserve().await;
+            if let Some((_, chunk)) = self.stalled.borrow_mut().take()
+                && let Ok(permit) = permit
+            {
+                permit.send(crate::call::Piece::Chunk(chunk));
+            }
+        }
+    }
+}
