@@ -120,9 +120,9 @@ impl Request {
 }
 
 impl Call {
-    pub(crate) fn new(request: Request, arrived: Instant) -> (Self, oneshot::Receiver<Answer>) {
+    pub(crate) fn new(request: Request, arrived: Instant) -> (Box<Self>, oneshot::Receiver<Answer>) {
         let (answer, receiver) = oneshot::channel();
-        (Self { request, arrived, answer: Some(answer), record: None }, receiver)
+        (Box::new(Self { request, arrived, answer: Some(answer), record: None }), receiver)
     }
 
     /// Answers the caller; one that has left meanwhile changes nothing.

@@ -138,7 +138,7 @@ impl Config {
 
     fn from_source(source: &Source) -> Result<Self, Error> {
         let workers = source.count("SLESS_WORKERS", 1, 1000)?;
-        let min_workers = source.number("SLESS_MIN_WORKERS", 1.min(workers.get() as u64), 0, 1000)? as usize;
+        let min_workers = usize::try_from(source.number("SLESS_MIN_WORKERS", 1, 0, 1000)?).unwrap_or(1);
         let function_dir = source.folder("SLESS_FUNCTION_DIR", "/app/function")?;
         Ok(Self {
             namespace: source.text("SLESS_NAMESPACE", "default")?,

@@ -56,7 +56,7 @@ pub(crate) struct Pool {
     cgroup: Option<Cgroup>,
     longest_secret: usize,
     oom_kills_seen: Cell<u64>,
-    queue: RefCell<VecDeque<Call>>,
+    queue: RefCell<VecDeque<Box<Call>>>,
     workers: RefCell<Vec<Rc<Worker>>>,
     broken: RefCell<Option<Broken>>,
     ever_ready: Cell<bool>,
@@ -177,7 +177,7 @@ impl Pool {
         receiver
     }
 
-    fn reject(&self, mut call: Call, failure: Failure) {
+    fn reject(&self, mut call: Box<Call>, failure: Failure) {
         self.metrics.rejected();
         call.answer(Answer::Failed(failure));
     }
@@ -198,7 +198,7 @@ impl Pool {
     }
 
     /// Sends a call to the worker that was idle last (its caches are warm), else behind a quick call.
-    fn try_dispatch(&self, mut call: Call, now: Instant) -> Result<(), Call> {
+    fn try_dispatch(&self, mut call: Box<Call>, now: Instant) -> Result<(), Box<Call>> {
         let workers = self.workers.borrow();
         let ready = || workers.iter().filter(|w| w.life.get() == Life::Ready);
         let idle = ready()
@@ -239,7 +239,7 @@ impl Pool {
     }
 
     /// Puts calls that no worker has begun back to the head of the queue, in their order.
-    fn put_back(&self, calls: Vec<Call>) {
+    fn put_back(&self, calls: Vec<Box<Call>>) {
         let mut queue = self.queue.borrow_mut();
         calls.into_iter().rev().for_each(|call| queue.push_front(call));
     }
@@ -300,7 +300,7 @@ impl Pool {
     fn worker_ready(self: &Rc<Self>, worker: &Rc<Worker>, took: Duration) {
         tracing::debug!(
             worker.pid = worker.family.worker_pid(),
-            init_ms = took.as_millis() as u64,
+            init_ms = took.as_secs_f64() * 1000.0,
             "worker is ready"
         );
         self.metrics.worker_ready(took);
@@ -340,7 +340,7 @@ impl Pool {
     /// Records and answers a call that no worker has seen.
     fn fail_unstarted(
         &self,
-        mut call: Call,
+        mut call: Box<Call>,
         failure: Failure,
         traceback: Option<String>,
         worker: Option<&Rc<Worker>>,

@@ -167,10 +167,8 @@ async fn ask_stacks(pool: &Rc<Pool>, worker: &Rc<Worker>) {
     loop {
         let next = worker.doomed.borrow().iter().position(|d| !d.asked);
         let Some(next) = next else { return };
-        let stack = match worker.exit.borrow().is_some() {
-            true => None,
-            false => worker.stack.ask(Instant::now() + share, &runtime_dir).await,
-        };
+        let exited = worker.exit.borrow().is_some();
+        let stack = if exited { None } else { worker.stack.ask(Instant::now() + share, &runtime_dir).await };
         if let Some(call) = worker.doomed.borrow_mut().get_mut(next) {
             call.asked = true;
             if let Some((_, ending, ..)) = &mut call.parts {

@@ -236,12 +236,11 @@ fn chunk(pool: &Rc<Pool>, worker: &Rc<Worker>, index: usize, call: u32, data: By
         stream.kept.extend_from_slice(data.get(..room.min(data.len())).unwrap_or_default());
     }
     stream.size += data.len() as u64;
-    match stream.pieces.try_send(Piece::Chunk(data)) {
-        Err(mpsc::error::TrySendError::Full(Piece::Chunk(data))) => {
-            *slot.stalled.borrow_mut() = Some((stream.pieces.clone(), data));
-        }
-        // A caller that has left changes nothing: the call runs to its end.
-        _ => {}
+    // A caller that has left changes nothing: the call runs to its end.
+    if let Err(mpsc::error::TrySendError::Full(Piece::Chunk(data))) =
+        stream.pieces.try_send(Piece::Chunk(data))
+    {
+        *slot.stalled.borrow_mut() = Some((stream.pieces.clone(), data));
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) enum Owner {
     /// A call that is over, or none: in no record, but on the supervisor's own stdout.
     Nobody(Rc<RefCell<LooseOutput>>),
     Call(SharedRecord),
+    #[cfg(test)]
+    Text(Rc<RefCell<Vec<u8>>>),
 }
 
 impl Owner {
@@ -45,6 +47,8 @@ impl Owner {
                     record.output(stream, bytes);
                 }
             }
+            #[cfg(test)]
+            Self::Text(text) => text.borrow_mut().extend_from_slice(bytes),
         }
     }
 }
@@ -234,17 +238,16 @@ impl AsRawFd for Tap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mask::Masks;
     use proptest::prelude::*;
 
-    /// An owner whose output can be read back: the log that a worker's first call would get.
-    fn owner() -> (Owner, InitLog) {
-        let log: InitLog = Rc::new(RefCell::new(Some(InitOutput::new(Masks::none(), 1 << 20))));
-        (Owner::Init(log.clone()), log)
+    /// An owner whose output can be read back.
+    fn owner() -> (Owner, Rc<RefCell<Vec<u8>>>) {
+        let text = Rc::new(RefCell::new(Vec::new()));
+        (Owner::Text(text.clone()), text)
     }
 
-    fn text(log: &InitLog) -> String {
-        log.borrow_mut().take().unwrap().text()
+    fn text(log: &Rc<RefCell<Vec<u8>>>) -> String {
+        String::from_utf8(log.borrow().clone()).unwrap()
     }
 
     proptest! {

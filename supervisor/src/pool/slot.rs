@@ -26,7 +26,7 @@ const COPY_LIMIT: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct OpenCall {
     pub(super) number: u32,
-    pub(super) call: Call,
+    pub(super) call: Box<Call>,
     /// Shared with the pipes that its output comes from.
     pub(super) record: SharedRecord,
     pub(super) pair: u16,
@@ -125,7 +125,7 @@ impl Slot {
     }
 
     /// Puts the call's frame into the outbox and the call behind the open ones.
-    pub(super) fn push(&self, call: Call, record: SharedRecord, pair: u16, begun: Option<Instant>) {
+    pub(super) fn push(&self, call: Box<Call>, record: SharedRecord, pair: u16, begun: Option<Instant>) {
         let mut state = self.state.borrow_mut();
         let number = state.next;
         // Number 0 belongs to no call.

@@ -323,7 +323,7 @@ impl Worker {
     }
 
     /// Sends a call to a slot that has none open, or to wait behind another. Gives it back if there is no output pair for it.
-    pub(super) fn dispatch(&self, index: usize, mut call: Call, now: Instant) -> Result<(), Call> {
+    pub(super) fn dispatch(&self, index: usize, mut call: Box<Call>, now: Instant) -> Result<(), Box<Call>> {
         let (Some(slot), Some(pool)) = (self.slots.get(index), self.pool.upgrade()) else { return Err(call) };
         let waiting = !slot.is_idle();
         let Some(pair) = self.choose_pair(waiting) else { return Err(call) };
@@ -488,7 +488,7 @@ impl Worker {
     }
 
     /// Takes back the calls that wait in a slot's socket and have not begun.
-    pub(super) fn revoke_waiting(&self, index: usize) -> Vec<Call> {
+    pub(super) fn revoke_waiting(&self, index: usize) -> Vec<Box<Call>> {
         let Some(slot) = self.slots.get(index) else { return Vec::new() };
         let mut back = Vec::new();
         let mut state = slot.state.borrow_mut();
@@ -512,7 +512,7 @@ impl Worker {
     }
 
     /// Of a worker that is dead: the calls that it has not begun, and those that it has.
-    pub(super) fn take_open(&self, index: usize) -> (Vec<super::slot::OpenCall>, Vec<Call>) {
+    pub(super) fn take_open(&self, index: usize) -> (Vec<super::slot::OpenCall>, Vec<Box<Call>>) {
         let Some(slot) = self.slots.get(index) else { return Default::default() };
         let taken = self.page.read_u32(page::taken_offset(index));
         let open = std::mem::take(&mut slot.state.borrow_mut().open);
@@ -559,8 +559,10 @@ impl Worker {
 
 impl super::slot::OpenCall {
     /// The call as it was before it was sent, with the record that is open for it.
-    fn into_call(self) -> Call {
-        Call { record: self.record.borrow_mut().take(), ..self.call }
+    fn into_call(self) -> Box<Call> {
+        let mut call = self.call;
+        call.record = self.record.borrow_mut().take();
+        call
     }
 }
 

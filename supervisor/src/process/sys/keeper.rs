@@ -371,7 +371,7 @@ unsafe fn forget_memory() {
 /// Address of this thread's descriptor.
 fn own_thread() -> usize {
     // SAFETY: no arguments, no failure.
-    unsafe { libc::pthread_self() as usize }
+    usize::try_from(unsafe { libc::pthread_self() }).unwrap_or(0)
 }
 
 /// The range of a line of `/proc/self/maps` (proc_pid_maps(5)) if it is the heap. Other anonymous memory may be a
