@@ -82,3 +82,18 @@ fn only_what_the_handler_could_notice_makes_a_revision() {
     assert_eq!(back.revised(), base.revised());
     assert_eq!(back.labels.len(), 1);
 }
+
+#[test]
+fn the_page_for_callers_has_every_setting_with_its_default_and_range() {
+    let page = include_str!("../../../docs/api.md");
+    for setting in SETTINGS.iter().filter(|s| s.name != "retry") {
+        let row = page.lines().find(|l| l.starts_with(&format!("| `{}` |", setting.name))).unwrap();
+        assert!(row.ends_with(&format!("| {} |", setting.doc)), "{row}");
+        let (default, range) = match setting.kind {
+            Kind::Integer { min, max } => (setting.default.to_owned(), format!("{min}–{max}")),
+            Kind::Seconds { min, max } => (setting.default.to_owned(), format!("{min}–{max}")),
+            _ => continue,
+        };
+        assert!(row.contains(&format!("| {default} | {range} |")), "{row}");
+    }
+}

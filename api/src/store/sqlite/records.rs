@@ -240,8 +240,10 @@ pub(super) async fn page(
          ORDER BY i.started_at DESC, i.id DESC LIMIT ?9"
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(f.namespace.as_str()).bind(f.name.as_str());
-    let query =
-        query.bind(filter.since.map_or(i64::MIN, |m| m.0)).bind(filter.until.map_or(i64::MAX, |m| m.0));
+    // A page that goes on begins its search in the index where the last one ended.
+    let end = after.map_or(i64::MAX, |a| a.started_at.0.saturating_add(1));
+    let end = filter.until.map_or(end, |m| m.0.min(end));
+    let query = query.bind(filter.since.map_or(i64::MIN, |m| m.0)).bind(end);
     let query = query.bind(after.map(|a| a.started_at.0)).bind(after.map(|a| a.id));
     let query = query.bind(filter.status.clone()).bind(filter.trigger.clone()).bind(limit);
     query.fetch_all(&store.readers).await.map_err(failed("list records"))?.iter().map(invocation).collect()
@@ -260,10 +262,11 @@ pub(super) async fn log_lines(
 }
 
 pub(super) async fn expire(store: &SqliteStore, before: Moment, keep: u32) -> Result<u64, StoreError> {
-    // A bounded number at a time, so that records that come in never wait long for the writer.
+    // A bounded number at a time, so that records that come in never wait long for the writer. CROSS JOIN is SQLite's way to say
+    // that owners come first: the other way round the bound is searched for each record.
     let sql = "DELETE FROM invocations WHERE row IN (
-                   SELECT i.row FROM owners o JOIN invocations i ON i.owner = o.id
-                   WHERE i.started_at < max(?1, coalesce((SELECT started_at FROM invocations k WHERE k.owner = o.id
+                   SELECT i.row FROM owners o CROSS JOIN invocations i
+                   WHERE i.owner = o.id AND i.started_at < max(?1, coalesce((SELECT started_at FROM invocations k WHERE k.owner = o.id
                                                           ORDER BY started_at DESC, id DESC LIMIT 1 OFFSET ?2 - 1), ?1))
                    LIMIT 500)";
     let query = sqlx::query(sql).bind(before.0).bind(keep.max(1));
