@@ -1,5 +1,6 @@
 //! A build: unpack, install, say how it went.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -36,6 +37,8 @@ pub struct BuildJob {
     pub limit: Duration,
     pub limits: Limits,
     pub environment: HostEnvironment,
+    /// What starts each command, given as its arguments: a cage. May be empty.
+    pub launcher: Vec<OsString>,
 }
 
 /// Why a build failed. The messages are for the function's author.
@@ -113,7 +116,7 @@ async fn steps(job: &BuildJob, log: &Mutex<Log>) -> Result<Contents, BuildError>
     let shown: Vec<_> = plan.command.iter().map(|word| word.to_string_lossy()).collect();
     say(format!("$ {}", shown.join(" ")))?;
     let step = Step {
-        command: plan.command.clone(),
+        command: job.launcher.iter().cloned().chain(plan.command).collect(),
         folder: &job.folder,
         temp: temp.path(),
         host: &job.environment,

@@ -6,6 +6,7 @@
 //! process, and what installers run sees nothing of this process's environment.
 
 mod build;
+mod cage;
 mod entry;
 mod family;
 mod install;
@@ -16,6 +17,7 @@ mod step;
 mod unpack;
 
 pub use build::{BuildError, BuildJob, build};
+pub use cage::{CageError, Caged, enter as enter_cage};
 pub use entry::candidates;
 pub use intake::{Contents, IntakeError, Limits, inspect};
 pub use log::{LogLine, read_log};

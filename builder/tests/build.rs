@@ -24,6 +24,7 @@ fn job(root: &Path, runtime: &str, files: &[(&str, &str)]) -> BuildJob {
         entrypoint: sless_core::Entrypoint::default(),
         limit: Duration::from_secs(120),
         limits: Limits::default(),
+        launcher: Vec::new(),
         environment: HostEnvironment::pick(
             std::env::vars_os().chain([("OF_THE_HOST".into(), "sentinel".into())]),
         ),

@@ -43,6 +43,9 @@ pub(crate) enum Command {
     Invocations(Invocations),
     /// Removes a function, and the trigger that `deploy` made for it
     Delete(Delete),
+    /// Runs a command of a build in its cage
+    #[command(hide = true)]
+    BuildStep(BuildStep),
 }
 
 /// Which host, and which namespace on it.
@@ -149,6 +152,18 @@ pub(crate) struct Delete {
     pub(crate) name: FunctionName,
     #[command(flatten)]
     pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildStep {
+    /// What it must not see
+    #[arg(long)]
+    pub(crate) hide: PathBuf,
+    /// What it may see in there
+    #[arg(long)]
+    pub(crate) allow: Vec<PathBuf>,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Settings of the host; each is a flag and a variable, and the flag wins.

@@ -1,6 +1,7 @@
 //! The command line of sless, and the host on one machine.
 
 mod args;
+mod build_step;
 mod client;
 mod commands;
 mod deploy;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let Cli { command, output } = Cli::parse();
     let result = match command {
         Command::Up(settings) => up::run(*settings),
+        Command::BuildStep(step) => return build_step::run(&step),
         command => block_on(client_command(command, output)),
     };
     match result {
@@ -40,8 +42,8 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CliError>>) -> Result<Ex
 
 async fn client_command(command: Command, output: args::Format) -> Result<ExitCode, CliError> {
     match command {
-        // Started above, on a runtime of its own.
-        Command::Up(_) => Ok(ExitCode::SUCCESS),
+        // Done above: they have no use for this runtime.
+        Command::Up(_) | Command::BuildStep(_) => Ok(ExitCode::SUCCESS),
         Command::Deploy(what) => deploy::run(*what, output).await,
         Command::List(target) => commands::list(&target, output).await,
         Command::Invoke(what) => invoke::run(&what, output).await,

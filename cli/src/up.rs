@@ -3,6 +3,7 @@
 mod data;
 mod programs;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -71,6 +72,7 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         runtimes_dir: programs.runtimes_dir,
         reports_socket: reports,
         path: std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+        cage: std::env::current_exe().ok(),
         host_environment: HostEnvironment::pick(std::env::vars_os()),
     };
     let code = Arc::new(DirStore::new(private.join("code")));
@@ -78,7 +80,7 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         .map_err(CliError::file("read or make the proxy's token in", &private))?;
     let server =
         Server::start(config, Arc::new(backend), code).await.map_err(|e| CliError::Host(chain(&e)))?;
-    let url = format!("http://{}", server.local_addr());
+    let url = url_of(server.local_addr());
     data.keep_url(&url)?;
     eprintln!("sless listens on {url}, data in {}", folder.display());
     match source {
@@ -99,6 +101,16 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
     drop(data);
     tracing::info!("ended");
     Ok(ExitCode::SUCCESS)
+}
+
+/// How somebody on this machine reaches what listens on `addr`.
+fn url_of(addr: SocketAddr) -> String {
+    let ip = match addr.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    format!("http://{}", SocketAddr::new(ip, addr.port()))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

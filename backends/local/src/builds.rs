@@ -1,5 +1,6 @@
 //! What has been built: code in a folder of its own per content, and a record of how the build went.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -121,6 +122,7 @@ pub(crate) async fn run(
         limit: revision.settings.build_timeout_sec.duration(),
         limits: Limits::default(),
         environment: shared.config.host_environment.clone(),
+        launcher: launcher(shared.config.cage.as_deref(), layout, &function),
     };
     let (folder, message) = match build(job).await {
         Ok(_) => (Some(name), None),
@@ -136,6 +138,21 @@ pub(crate) async fn run(
     };
     write(&record_path(layout, &function, &started.content), &record)?;
     Ok(record)
+}
+
+/// The command that cages each of a build's commands.
+fn launcher(cage: Option<&Path>, layout: &Layout, function: &FunctionRef) -> Vec<OsString> {
+    let Some(cage) = cage else { return Vec::new() };
+    let (hide, allow) = (layout.private(), layout.cache(function));
+    vec![
+        cage.into(),
+        "build-step".into(),
+        "--hide".into(),
+        hide.into(),
+        "--allow".into(),
+        allow.into(),
+        "--".into(),
+    ]
 }
 
 fn write(path: &Path, record: &Record) -> io::Result<()> {

@@ -44,6 +44,8 @@ pub struct LocalConfig {
     pub reports_socket: PathBuf,
     /// Where handlers and supervisors find programs.
     pub path: OsString,
+    /// The program whose `build-step` keeps builds from the private folder; without it they are kept from nothing.
+    pub cage: Option<PathBuf>,
     /// What installers may see of the host's environment.
     pub host_environment: HostEnvironment,
 }

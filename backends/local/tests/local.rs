@@ -65,6 +65,7 @@ impl Local {
             // Nobody takes records here: they wait in the spool.
             reports_socket: data.join("private/run/reports.sock"),
             path: std::env::var_os("PATH").unwrap(),
+            cage: None,
             host_environment: HostEnvironment::pick(std::env::vars_os()),
         };
         let layout = Layout::prepare(data, &std::env::temp_dir()).unwrap();
