@@ -78,6 +78,10 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
     let code = Arc::new(DirStore::new(private.join("code")));
     let backend = LocalBackend::new(local, layout, code.clone())
         .map_err(CliError::file("read or make the proxy's token in", &private))?;
+    // Before it answers, so that who has waited for it can find it; a port that the system chooses is known after.
+    if settings.api_listen.port() != 0 {
+        data.keep_url(&url_of(settings.api_listen))?;
+    }
     let server =
         Server::start(config, Arc::new(backend), code).await.map_err(|e| CliError::Host(chain(&e)))?;
     let url = url_of(server.local_addr());

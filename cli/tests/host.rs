@@ -30,7 +30,7 @@ fn a_function_from_deploy_to_delete() {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Hello, Ada!"), "{answer}");
         assert_eq!(
             host.good(&["invoke", name, "-d", r#"{"name": "Grace"}"#]),
-            r#"{"message": "Hello, Grace!"}"#.replace(": ", if name == "hello-py" { ": " } else { ":" })
+            r#"{"message":"Hello, Grace!"}"#
         );
         let listed = host.good(&["list"]);
         assert!(
@@ -61,9 +61,9 @@ fn settings_are_changed_by_the_next_deploy_and_others_are_kept() {
     let code = "import os\ndef handle(event, context):\n    return [os.environ.get('A'), os.environ.get('B'), 'OF_THE_HOST' in os.environ]\n";
     let folder = host.folder("env", &[("handler.py", code)]);
     host.good(&["deploy", &folder, "--env", "A=1", "--timeout-sec", "2.5"]);
-    assert_eq!(host.good(&["invoke", "env"]), r#"["1", null, false]"#);
+    assert_eq!(host.good(&["invoke", "env"]), r#"["1",null,false]"#);
     host.good(&["deploy", &folder, "--env", "B=2", "--workers", "2"]);
-    assert_eq!(host.good(&["invoke", "env"]), r#"["1", "2", false]"#);
+    assert_eq!(host.good(&["invoke", "env"]), r#"["1","2",false]"#);
     let list: serde_json::Value = serde_json::from_str(&host.good(&["list", "-o", "json"])).unwrap();
     assert_eq!((list[0]["timeout_sec"].as_f64(), list[0]["workers"].as_u64()), (Some(2.5), Some(2)));
     let other = host.folder("env", &[("handler.js", JS.1)]);
@@ -129,7 +129,10 @@ fn a_host_that_is_asked_to_stop_lets_calls_finish_and_leaves_nothing() {
     let answered = call.join().unwrap();
     assert_eq!((answered.code, answered.out.as_str()), (0, "done"), "{answered:?}");
     host.start_again();
-    assert!(host.good(&["invocations", "nap"]).contains("success"));
+    assert!(
+        host.good(&["invocations", "nap"]).contains("success"),
+        "its record was stored before the host ended"
+    );
     host.until(|| host.cli(&["invoke", "nap", "-d", r#"{"sleep_sec": 0}"#]).code == 0);
     assert_eq!(host.stop(Signal::SIGINT).code(), Some(0));
 }

@@ -158,6 +158,8 @@ fn environment(
         ("SLESS_WORKERS", settings.workers.to_string()),
         ("SLESS_CONCURRENCY", settings.concurrency.to_string()),
         ("SLESS_EXIT_WITH_STDIN", "true".to_owned()),
+        // Their last records are stored before the API stops listening, and before a deleted function's spool goes.
+        ("SLESS_FLUSH_SEC", "5".to_owned()),
     ];
     all.extend(texts.map(|(name, value)| (name.into(), value.into())));
     let paths = [
