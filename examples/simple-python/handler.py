@@ -10,7 +10,7 @@ PRICES_CENT = {"apple": 40, "bread": 320, "cheese": 560}
 
 def init(context):
     """Runs once per worker, before the first call."""
-    context.state["calls"] = 0
+    context.state.calls = 0
 
 
 def refuse(message, status=400):
@@ -19,7 +19,7 @@ def refuse(message, status=400):
 
 
 def handle(event, context):
-    context.state["calls"] += 1
+    context.state.calls += 1
     if not isinstance(event, dict) or not isinstance(event.get("items"), list):
         return refuse("send a JSON object with a list `items`")
 
@@ -38,5 +38,5 @@ def handle(event, context):
     return {
         "statusCode": 200,
         "headers": {"x-cart-total": str(total_cent)},
-        "body": {"customer": customer, "total": f"{total_cent / 100:.2f} {currency}", "calls_of_this_worker": context.state["calls"]},
+        "body": {"customer": customer, "total": f"{total_cent / 100:.2f} {currency}", "calls_of_this_worker": context.state.calls},
     }
