@@ -202,6 +202,19 @@ impl Slot {
     }
 }
 
+impl State {
+    /// The output pair of a call that has been taken back.
+    pub(super) fn take_revoked(&mut self, call: u32) -> Option<u16> {
+        let at = self.revoked.iter().position(|(number, _)| *number == call)?;
+        Some(self.revoked.swap_remove(at).1)
+    }
+
+    pub(super) fn take_open(&mut self, call: u32) -> Option<OpenCall> {
+        let at = self.open.iter().position(|o| o.number == call)?;
+        self.open.remove(at)
+    }
+}
+
 /// The call at the front is the running one.
 pub(super) fn begin_front(state: &mut State, now: Instant) {
     if let Some(front) = state.open.front_mut()

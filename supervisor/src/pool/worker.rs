@@ -457,21 +457,17 @@ impl Worker {
     /// A call was not run, since it had been revoked in time.
     fn on_skipped(self: &Rc<Self>, index: usize, call: u32) {
         let (Some(slot), Some(pool)) = (self.slots.get(index), self.pool.upgrade()) else { return };
-        let mut state = slot.state.borrow_mut();
-        if let Some(at) = state.revoked.iter().position(|(number, _)| *number == call) {
-            let (_, pair) = state.revoked.swap_remove(at);
+        let skipped = slot.state.borrow_mut().take_revoked(call);
+        let contested = self.page.read_u8(page::revoked_offset(index, call)) == 1;
+        // Revoked at the moment at which the worker took it: its word decides.
+        let open = if contested { slot.state.borrow_mut().take_open(call) } else { None };
+        if let Some(pair) = skipped {
             self.free_pair(pair);
-        } else if let Some(at) = state.open.iter().position(|o| o.number == call)
-            && self.page.read_u8(page::revoked_offset(index, call)) == 1
-            && let Some(open) = state.open.remove(at)
-        {
-            // Revoked at the moment at which the worker took it: its word decides.
+        } else if let Some(open) = open {
             self.free_pair(open.pair);
-            super::slot::begin_front(&mut state, Instant::now());
-            drop(state);
+            super::slot::begin_front(&mut slot.state.borrow_mut(), Instant::now());
             pool.put_back(vec![open.into_call()]);
         } else {
-            drop(state);
             tracing::warn!(call, "worker skipped a call that was not revoked");
             self.kill(super::death::Kill::Protocol);
         }
