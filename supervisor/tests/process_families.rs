@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use process_support::{
-    cage, children, exists, launch, parent_of, running, shell, spawn_in, state_of, unique_sleep, within,
+    cage, children, exists, launch, running, shell, signal, spawn_in, state_of, unique_sleep, within,
 };
 use sless_supervisor::process::{Ending, Reaper};
 
@@ -105,8 +105,8 @@ async fn what_a_killed_keeper_leaves_is_killed_too(reaper: Rc<Reaper>) {
     let worker =
         shell(&reaper, &format!("trap '' TERM; (setsid sleep {n} &); setsid sleep {n} & sleep {n}; true"));
     within(5, "three sleep", async || running(&["sleep", &n]).len() == 3).await;
-    let keeper = parent_of(worker.family.worker_pid().unwrap());
-    kill(keeper, 9);
+    let keeper = worker.keeper().await;
+    signal(keeper, 9);
     worker.family.gone().await;
     assert_eq!(running(&["sleep", &n]), [0i32; 0]);
     assert_eq!(worker.family.exited().await.ending, Ending::Signaled { signal: 9 });
@@ -118,8 +118,8 @@ async fn a_keeper_that_stands_still_does_not_save_its_family(reaper: Rc<Reaper>)
     let n = unique_sleep();
     let worker = shell(&reaper, &format!("(setsid sleep {n} &); sleep {n}; true"));
     within(5, "two sleep", async || running(&["sleep", &n]).len() == 2).await;
-    let keeper = parent_of(worker.family.worker_pid().unwrap());
-    kill(keeper, 19);
+    let keeper = worker.keeper().await;
+    signal(keeper, 19);
     within(5, "it stands still", async || state_of(keeper) == "T").await;
     worker.family.kill();
     worker.family.gone().await;
@@ -128,10 +128,9 @@ async fn a_keeper_that_stands_still_does_not_save_its_family(reaper: Rc<Reaper>)
 
 async fn sigterm_does_not_end_a_keeper(reaper: Rc<Reaper>) {
     let worker = shell(&reaper, "exec sleep 1000");
-    within(5, "it runs", async || worker.family.worker_pid().is_some()).await;
-    let keeper = parent_of(worker.family.worker_pid().unwrap());
-    for signal in [1, 2, 3, 10, 12, 13, 14, 15] {
-        kill(keeper, signal);
+    let keeper = worker.keeper().await;
+    for number in [1, 2, 3, 10, 12, 13, 14, 15] {
+        signal(keeper, number);
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(exists(keeper) && worker.family.exit().is_none());
@@ -184,9 +183,4 @@ async fn a_fork_bomb_is_killed_whole(reaper: Rc<Reaper>) {
             .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&format!("\0{n}\0")))
     });
     assert_eq!(left.count(), 0);
-}
-
-fn kill(pid: i32, signal: i32) {
-    let status = std::process::Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).spawn();
-    assert!(status.is_ok());
 }

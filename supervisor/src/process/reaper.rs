@@ -1,6 +1,6 @@
 //! The one place that waits for children.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -48,6 +48,7 @@ pub struct Reaper {
     /// Families whose keeper was killed: what is left of them are our children now.
     bereft: RefCell<Vec<Rc<Kin>>>,
     orphans: sys::Counter,
+    lost_keepers: Cell<u64>,
     signals: Rc<Queue>,
     attention: Notify,
 }
@@ -64,6 +65,7 @@ impl Reaper {
             keepers: RefCell::default(),
             bereft: RefCell::default(),
             orphans: sys::Counter::new()?,
+            lost_keepers: Cell::default(),
             signals: Rc::default(),
             attention: Notify::new(),
         });
@@ -124,6 +126,11 @@ impl Reaper {
         self.orphans.get()
     }
 
+    /// How many keepers were killed, by someone else or because they stood still. Worth a warning: it should not happen.
+    pub fn lost_keepers(&self) -> u64 {
+        self.lost_keepers.get()
+    }
+
     /// Wakes the task that sees to it that what is to be killed dies.
     pub(super) fn attend(&self) {
         self.attention.notify_one();
@@ -150,7 +157,12 @@ impl Reaper {
             if let Some(kin) = keeper {
                 kin.take_last_reports();
                 // A keeper exits with 0 when it has no child left, and in no other way by itself.
-                if dead.status == 0 { kin.set_gone() } else { self.bereft.borrow_mut().push(kin) }
+                if dead.status == 0 {
+                    kin.set_gone();
+                } else {
+                    self.lost_keepers.set(self.lost_keepers.get() + 1);
+                    self.bereft.borrow_mut().push(kin);
+                }
             } else {
                 self.settle_orphan(dead);
             }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +17,13 @@ use std::time::{Duration, Instant};
 use sless_supervisor::process::{Cage, CageMode, Family, Launch, Reaper, pipe_pair};
 
 const CASE: &str = "PROCESS_TEST_CASE";
+/// Cases in which a keeper does not end by itself.
+const KILLS_KEEPERS: [&str; 3] = [
+    "what_a_killed_keeper_leaves_is_killed_too",
+    "a_keeper_that_stands_still_does_not_save_its_family",
+    "without_landlock_root_gives_workers_another_uid",
+];
+const ARGUMENT: &str = "PROCESS_TEST_ARGUMENT";
 const NOBODY: u32 = 65_534;
 
 type Body = fn(Rc<Reaper>) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -38,7 +45,7 @@ macro_rules! cases {
 pub fn run(cases: &[Case]) {
     if let Some(name) = std::env::var_os(CASE) {
         let (_, body) = cases.iter().find(|(case, _)| name == *case).unwrap();
-        return inside(*body);
+        return inside(*body, KILLS_KEEPERS.iter().any(|case| name == *case));
     }
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     let dir = tempfile::tempdir().unwrap();
@@ -46,7 +53,8 @@ pub fn run(cases: &[Case]) {
     let program = dir.path().join("test");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut failed = 0;
-    for (name, _) in cases.iter().filter(|(name, _)| name.contains(&filter)) {
+    let wanted = |name: &str| name.contains(&filter) && !name.starts_with("helper");
+    for (name, _) in cases.iter().filter(|(name, _)| wanted(name)) {
         for user in users() {
             let begun = Instant::now();
             let passed = as_user(&program, name, user);
@@ -72,16 +80,46 @@ fn as_user(program: &Path, name: &str, user: Option<u32>) -> bool {
     if let Some(id) = user {
         command.uid(id).gid(id);
     }
-    command.status().unwrap().success()
+    let mut child = command.spawn().unwrap();
+    if name.starts_with("an_outside_signal") {
+        let pid = child.id();
+        while !blocks_sigterm(pid) && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        signal(i32::try_from(pid).unwrap(), 15);
+    }
+    child.wait().unwrap().success()
 }
 
-fn inside(body: Body) {
+fn blocks_sigterm(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap_or("0");
+    u64::from_str_radix(mask, 16).unwrap() & (1 << 14) != 0
+}
+
+/// Sends a signal to a process, by way of a shell.
+pub fn signal(pid: i32, signal: i32) {
+    Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap();
+}
+
+/// Starts another process like this one, which runs the case `name`; killing it is the caller's.
+pub fn start_helper(name: &str, argument: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap()).env(CASE, name).env(ARGUMENT, argument).spawn().unwrap()
+}
+
+pub fn helper_argument() -> String {
+    std::env::var(ARGUMENT).unwrap()
+}
+
+fn inside(body: Body, kills_keepers: bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let set = tokio::task::LocalSet::new();
     set.block_on(&runtime, async {
         let reaper = Reaper::start().unwrap();
         let limit = Duration::from_secs(60);
-        tokio::time::timeout(limit, body(reaper)).await.expect("the test did not end");
+        tokio::time::timeout(limit, body(Rc::clone(&reaper))).await.expect("the test did not end");
+        // The reaper would make up for a keeper that crashes; the test must not pass for that.
+        assert_eq!(reaper.lost_keepers() > 0, kills_keepers, "keepers lost: {}", reaper.lost_keepers());
     });
 }
 
@@ -120,6 +158,12 @@ pub fn shell(reaper: &Rc<Reaper>, script: &str) -> Worker {
 }
 
 impl Worker {
+    /// The keeper's pid, once the worker has been started.
+    pub async fn keeper(&self) -> i32 {
+        within(5, "the worker is started", async || self.family.worker_pid().is_some()).await;
+        parent_of(self.family.worker_pid().unwrap())
+    }
+
     /// What has been written to stdout so far.
     pub fn output(&self) -> String {
         read_now(&self.stdout)

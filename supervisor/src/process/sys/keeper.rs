@@ -332,14 +332,14 @@ unsafe fn forget_memory() {
     let here = 0_u8;
     let here = (&raw const here).addr();
     // The C library looks at its thread's descriptor in many a call (cancellation, errno, stack protector): in glibc and musl
-    // `pthread_self` is its address, with the thread's variables just below it.
+    // `pthread_self` is its address, with the thread's variables just below it. In a static program it is on the heap.
     let thread = own_thread() & !0xfff;
     let kept = thread.saturating_sub(0x4000)..thread + 0x4000;
     // SAFETY: a C string and buffers with their own lengths. Of what is dropped nothing is used again: a keeper allocates nothing and
     // keeps its state on its stack, and of the C library uses what needs no variables (`raw`).
     unsafe {
         let fd = raw::open_at(libc::AT_FDCWD, c"/proc/self/maps", libc::O_RDONLY);
-        let (mut buffer, mut filled) = ([0_u8; 4096], 0);
+        let (mut buffer, mut filled, mut after) = ([0_u8; 4096], 0, 0);
         loop {
             let room = buffer.get_mut(filled..).unwrap_or_default();
             let got = raw::read(fd, room);
@@ -350,9 +350,9 @@ unsafe fn forget_memory() {
             let lines = buffer.get(..filled).unwrap_or_default();
             let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             for line in lines.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n') {
-                if let Some((start, end)) = private_memory(line)
-                    && !(start..end).contains(&here)
-                {
+                let Some((start, end, forgettable)) = mapping(line, after) else { continue };
+                after = end;
+                if forgettable && !(start..end).contains(&here) {
                     // Around what is kept; either part may be empty.
                     for (from, to) in [(start, end.min(kept.start)), (start.max(kept.end), end)] {
                         if from < to {
@@ -374,18 +374,23 @@ fn own_thread() -> usize {
     usize::try_from(unsafe { libc::pthread_self() }).unwrap_or(0)
 }
 
-/// The range of a line of `/proc/self/maps` (proc_pid_maps(5)) if it is the heap. Other anonymous memory may be a
-/// library's variables: in a program that is not static they have no file either.
-fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
+/// A line of `/proc/self/maps` (proc_pid_maps(5)): where the mapping begins and ends, and whether it can be given back.
+///
+/// That are the heap and large writable private mappings of no file. One that begins where the mapping before it, of a file,
+/// has ended (`after`) is the rest of a program's or library's variables: `memset` itself looks into those.
+fn mapping(line: &[u8], after: usize) -> Option<(usize, usize, bool)> {
+    const LARGE: usize = 128 * 1024;
     let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let (range, modes, _offset, _device, inode) =
         (fields.next()?, fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-    let anonymous = inode == b"0" && fields.next().is_some_and(|name| name == b"[heap]");
-    if !anonymous || !modes.starts_with(b"rw") || !modes.ends_with(b"p") {
-        return None;
-    }
     let mut bounds = range.split(|byte| *byte == b'-').map(hexadecimal);
-    Some((bounds.next()??, bounds.next()??))
+    let (start, end) = (bounds.next()??, bounds.next()??);
+    let private = inode == b"0" && modes.starts_with(b"rw") && modes.ends_with(b"p");
+    let forgettable = match fields.next() {
+        Some(name) => name == b"[heap]",
+        None => end.checked_sub(start)? >= LARGE && start != after,
+    };
+    Some((start, end, private && forgettable))
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<usize> {
@@ -429,18 +434,25 @@ mod tests {
     }
 
     #[test]
-    fn only_private_memory_of_no_file_is_given_back() {
-        assert_eq!(private_memory(b"1000-2000 rw-p 00000000 00:00 0 "), None);
-        assert_eq!(private_memory(b"1000-2000 rw-p 00000000 00:00 0        [heap]"), Some((0x1000, 0x2000)));
+    fn only_heap_and_large_private_memory_of_no_file_is_given_back() {
+        let forgettable =
+            |line: &str, after| mapping(line.as_bytes(), after).map(|(_, _, forgettable)| forgettable);
+        assert_eq!(
+            mapping(b"1000-2000 rw-p 00000000 00:00 0    [heap]", 0x1000),
+            Some((0x1000, 0x2000, true))
+        );
+        assert_eq!(forgettable("100000-200000 rw-p 00000000 00:00 0 ", 0x1000), Some(true));
+        assert_eq!(forgettable("100000-200000 rw-p 00000000 00:00 0 ", 0x100000), Some(false));
         for kept in [
-            &b"1000-2000 rw-p 00000000 00:00 0        [stack]"[..],
-            b"1000-2000 rw-p 00000000 fe:01 77       /bin/x",
-            b"1000-2000 r--p 00000000 00:00 0 ",
-            b"1000-2000 rw-s 00000000 00:01 77       /dev/zero (deleted)",
-            b"1000",
+            "100000-200000 rw-p 00000000 00:00 0        [stack]",
+            "100000-200000 rw-p 00000000 fe:01 77       /bin/x",
+            "100000-200000 r--p 00000000 00:00 0 ",
+            "100000-200000 rw-s 00000000 00:01 77       /dev/zero (deleted)",
+            "100000-101000 rw-p 00000000 00:00 0 ",
         ] {
-            assert_eq!(private_memory(kept), None);
+            assert_eq!(forgettable(kept, 0), Some(false), "{kept}");
         }
+        assert_eq!(forgettable("1000", 0), None);
     }
 
     #[test]

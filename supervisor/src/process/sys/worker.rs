@@ -130,8 +130,10 @@ unsafe fn become_worker(plan: &Plan, keeper: i32) -> Result<std::convert::Infall
             count += 1;
         }
         keeper::close_from(count);
+        // All of them, those too that the C library keeps for itself and would not let us change: `struct sigaction` of zeros.
+        let default = [0_u64; 4];
         for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<u64>(), 8);
         }
         // Only the death of the keeper raises it, and it may have died before this line.
         require(c_long::from(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)), Step::Parent)?;
