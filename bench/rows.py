@@ -55,7 +55,8 @@ def sless_rows():
                 "SLESS_FUNCTION": f"bench-{lang}", "SLESS_RUNTIME_DIR": str(ROOT / "runtimes" / runtime), "SLESS_FUNCTION_DIR": str(HANDLERS / lang),
                 "SLESS_LISTEN": f"127.0.0.1:{port}", "SLESS_ADMIN_LISTEN": f"127.0.0.1:{port + 1}", "SLESS_TIMEOUT_SEC": str(timeout_sec or 30),
                 "SLESS_REPORT_URL": f"http://127.0.0.1:{port + 2}/internal/v1/reports", "SLESS_REPORT_TOKEN_FILE": str(private / "report-token"),
-                "SLESS_SPOOL_DIR": str(private / "spool"),
+                # At its end it waits for delivery, so that the sink can be counted; what it could not deliver would stay in the spool.
+                "SLESS_SPOOL_DIR": str(private / "spool"), "SLESS_FLUSH_SEC": "20",
             }
         yield Row(f"sless-{lang}", lang, lambda port: [SUPERVISOR, "serve"], env, needs=(SUPERVISOR,), kind="sless")
     for lang in runtimes:
