@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 use sless_builder::{Caged, enter_cage};
 
 use crate::args::BuildStep;
+use crate::print;
 
 /// As shells have it for a command that is not there.
 const NOT_FOUND: u8 = 127;
@@ -14,20 +15,20 @@ pub(crate) fn run(step: &BuildStep) -> ExitCode {
     match enter_cage(&step.hide, &step.allow) {
         Ok(Caged::Yes) => {}
         Ok(Caged::No) => {
-            eprintln!(
-                "warning: this kernel has no Landlock, so what this build runs can read the host's files"
+            print::note(
+                "warning: this kernel has no Landlock, so what this build runs can read the host's files",
             );
         }
         Err(error) => {
             let cause =
                 std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
-            eprintln!("error: keep the build from the host's files: {error}{cause}");
+            print::note(&format!("error: keep the build from the host's files: {error}{cause}"));
             return ExitCode::FAILURE;
         }
     }
     let Some((program, arguments)) = step.command.split_first() else { return ExitCode::from(NOT_FOUND) };
     // Returns only if it could not be started.
     let error = Command::new(program).args(arguments).exec();
-    eprintln!("error: start {}: {error}", program.display());
+    print::note(&format!("error: start {}: {error}", program.display()));
     ExitCode::from(NOT_FOUND)
 }

@@ -36,7 +36,7 @@ pub(crate) async fn run(what: Deploy, output: Format) -> Result<ExitCode, CliErr
     };
     let say = |text: String| {
         if output == Format::Text {
-            eprintln!("{text}")
+            print::note(&text)
         }
     };
     let path = client.path(&format!("functions/{name}"));
@@ -182,7 +182,7 @@ async fn wait(client: &Client, path: &str, code: &str, output: Format) -> Result
             _ => {}
         }
         if phase == "Building" && told != phase && output == Format::Text {
-            eprintln!("installing its dependencies …");
+            print::note("installing its dependencies …");
         }
         let limit = |field: &str| function.get(field).and_then(Value::as_f64).unwrap_or_default();
         let limit = Duration::try_from_secs_f64(limit("build_timeout_sec") + limit("init_timeout_sec"))

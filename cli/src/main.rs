@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            print::note(&format!("error: {error}"));
             error.exit_code()
         }
     }

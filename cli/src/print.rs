@@ -16,6 +16,11 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), CliError> {
     }
 }
 
+/// A line on standard error. Nobody reading it is no reason to end: `eprintln!` would panic.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 pub(crate) fn line(text: &str) -> Result<(), CliError> {
     raw(format!("{text}\n").as_bytes())
 }

@@ -3,6 +3,7 @@
 mod data;
 mod programs;
 
+use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::args::Up;
 use crate::error::CliError;
 use crate::folder;
+use crate::print;
 use data::{Data, TokenSource};
 use programs::Programs;
 
@@ -29,6 +31,7 @@ pub(crate) fn run(settings: Up) -> Result<ExitCode, CliError> {
     nix::sys::prctl::set_dumpable(false)
         .map_err(|e| CliError::Host(format!("keep others out of this process: {e}")))?;
     tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(LevelFilter::INFO)
         .with_writer(std::io::stderr)
         .with_target(false)
@@ -77,7 +80,7 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
     };
     let code = Arc::new(DirStore::new(private.join("code")));
     let backend = LocalBackend::new(local, layout, code.clone())
-        .map_err(CliError::file("read or make the proxy's token in", &private))?;
+        .map_err(CliError::file("clear up, or make the proxy's token, in", &private))?;
     // Before it answers, so that who has waited for it can find it; a port that the system chooses is known after.
     if settings.api_listen.port() != 0 {
         data.keep_url(&url_of(settings.api_listen))?;
@@ -86,11 +89,11 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         Server::start(config, Arc::new(backend), code).await.map_err(|e| CliError::Host(chain(&e)))?;
     let url = url_of(server.local_addr());
     data.keep_url(&url)?;
-    eprintln!("sless listens on {url}, data in {}", folder.display());
+    print::note(&format!("sless listens on {url}, data in {}", folder.display()));
     match source {
         TokenSource::Given => {}
-        TokenSource::Kept(path) => eprintln!("the admin token is in {}", path.display()),
-        TokenSource::Made(path) => eprintln!("an admin token has been made: {}", path.display()),
+        TokenSource::Kept(path) => print::note(&format!("the admin token is in {}", path.display())),
+        TokenSource::Made(path) => print::note(&format!("an admin token has been made: {}", path.display())),
     }
     let first = signals.next().await;
     tracing::info!("{first}: new calls are refused, running ones finish");

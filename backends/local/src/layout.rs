@@ -17,6 +17,7 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use sless_backend::FunctionRef;
@@ -52,6 +53,29 @@ impl Layout {
         }
         make_private(&run)?;
         Ok(Self { root, run })
+    }
+
+    /// Removes what a host that was killed has left behind: sockets that nobody listens on, and the folders of builds.
+    ///
+    /// # Errors
+    /// When something is there that cannot be removed.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
+        for socket in entries(&self.run)? {
+            // A supervisor of that host may still have calls to finish.
+            let refused =
+                UnixStream::connect(&socket).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+            if refused {
+                gone(fs::remove_file(&socket))?;
+            }
+        }
+        for namespace in entries(&self.root.join("private/cache"))? {
+            for folder in entries(&namespace)? {
+                if folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"build-")) {
+                    gone(fs::remove_dir_all(folder))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What no handler may see.
@@ -125,6 +149,15 @@ impl Layout {
     }
 }
 
+/// What is in a folder; nothing if it is not there.
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
 /// Not being there any more counts as success.
 pub(crate) fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
@@ -172,6 +205,22 @@ mod tests {
         let layout = Layout::prepare(&long, temp.path()).unwrap();
         assert!(layout.run().starts_with(temp.path()) && layout.run().as_os_str().len() <= SOCKET_FOLDER_MAX);
         assert_eq!(mode(layout.run()), 0o700);
+    }
+
+    #[test]
+    fn what_a_killed_host_left_is_removed_and_what_is_used_is_not() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::prepare(temp.path(), temp.path()).unwrap();
+        let (dead, alive) = (layout.run().join("a.sock"), layout.run().join("b.sock"));
+        drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+        let _listener = std::os::unix::net::UnixListener::bind(&alive).unwrap();
+        let cache = layout.private().join("cache/ns");
+        for folder in ["build-x/tmp", "pip"] {
+            fs::create_dir_all(cache.join(folder)).unwrap();
+        }
+        layout.sweep().unwrap();
+        assert!(!dead.exists() && alive.exists());
+        assert!(!cache.join("build-x").exists() && cache.join("pip").exists());
     }
 
     #[test]

@@ -60,8 +60,9 @@ impl LocalBackend {
     /// Begins with nothing running: what should run is applied again by the API.
     ///
     /// # Errors
-    /// When the proxy's token cannot be made or read.
+    /// When what an earlier host has left cannot be removed, or the proxy's token cannot be made or read.
     pub fn new(config: LocalConfig, layout: Layout, code: Arc<dyn CodeStore>) -> io::Result<Self> {
+        layout.sweep()?;
         let proxy_token = tokens::read_or_make(&layout.proxy_token())?;
         Ok(Self { shared: Arc::new(Shared::new(config, layout, code, proxy_token)) })
     }
