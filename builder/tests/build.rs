@@ -71,20 +71,23 @@ async fn a_requirement_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_build_ends_at_its_limit_with_all_that_it_started() {
     let root = tempfile::tempdir().unwrap();
-    let setup = format!(
-        "import subprocess, sys, time\nif 'egg_info' in sys.argv or 'dist_info' in sys.argv:\n    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n    open({:?}, 'w').write(str(child.pid))\n    print('now it hangs', flush=True)\n    time.sleep(600)\n{SETUP}",
+    let hang = format!(
+        "const child = require('child_process').spawn('sleep', ['600'], {{ detached: true, stdio: 'ignore' }})\nrequire('fs').writeFileSync({:?}, String(child.pid))\nsetTimeout(() => {{}}, 600000)\n",
         root.path().join("child")
     );
-    let files = [("handler.py", "x"), ("requirements.txt", "--no-index\n./dep\n"), ("dep/setup.py", &setup)];
-    let mut job = job(root.path(), "python3.11", &files);
-    job.limit = Duration::from_secs(15);
-    // setuptools is not fetched: what is installed is used.
-    job.environment =
-        HostEnvironment::pick(std::env::vars_os().chain([("PIP_NO_BUILD_ISOLATION".into(), "0".into())]));
+    let manifest = r#"{"name": "f", "version": "1.0.0", "scripts": {"preinstall": "node hang.js"}, "dependencies": {"dep": "file:./dep"}}"#;
+    let files = [
+        ("handler.js", "exports.handle = () => 1"),
+        ("package.json", manifest),
+        ("hang.js", &hang),
+        ("dep/package.json", r#"{"name": "dep", "version": "1.0.0"}"#),
+    ];
+    let mut job = job(root.path(), "nodejs20", &files);
+    job.limit = Duration::from_secs(6);
     let started = Instant::now();
     let error = build(job).await.unwrap_err();
     assert!(error.to_string().contains("build_timeout_sec"), "{error}\n{}", log_of(root.path()));
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(12));
     let child = fs::read_to_string(root.path().join("child")).unwrap();
     let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
     let state = state.rsplit(')').next().unwrap().trim_start().chars().next();
