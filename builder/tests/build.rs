@@ -35,9 +35,6 @@ fn log_of(root: &Path) -> String {
     read_log(&root.join("log")).unwrap().into_iter().map(|line| line.text + "\n").collect()
 }
 
-const SETUP: &str =
-    "from setuptools import setup\nsetup(name='localdep', version='1.0', py_modules=['localdep'])\n";
-
 #[tokio::test]
 async fn npm_installs_with_scripts_that_see_nothing_of_the_host() {
     let root = tempfile::tempdir().unwrap();
