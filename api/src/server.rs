@@ -1,5 +1,6 @@
 //! Listens, hands each request to its part, and stops in order.
 
+mod heads;
 mod records;
 
 use std::convert::Infallible;
@@ -34,6 +35,7 @@ use crate::proxy::{Lingering, Proxy, ResponseBody, Table};
 use crate::reconcile;
 use crate::routes;
 use crate::store::{SqliteStore, Store, StoreError};
+use heads::Checked;
 
 /// A head that has not come whole by then ends the connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
@@ -255,7 +257,7 @@ async fn accept(
             let (app, router) = (app.clone(), router.clone());
             async move { Ok::<_, Infallible>(answer(&app, router, scope, peer, request).await) }
         });
-        callers.spawn(serve(TokioIo::new(stream), service, drain.clone()));
+        callers.spawn(serve(TokioIo::new(Checked::new(stream)), service, drain.clone()));
     }
 }
 

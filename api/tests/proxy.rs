@@ -229,6 +229,33 @@ async fn trailers_reach_a_caller_that_asked_for_them() {
 }
 
 #[tokio::test]
+async fn a_request_of_two_lengths_is_refused_and_its_connection_closed() {
+    let app = TestApp::start().await;
+    let echo = Supervisor::echo();
+    app.deploy("f", &echo).await;
+    for lengths in [
+        "content-length: 4\r\ntransfer-encoding: chunked",
+        "transfer-encoding: chunked\r\ncontent-length: 4",
+        "content-length: 4\r\ncontent-length: 5",
+        "content-length: +4",
+        "transfer-encoding: xchunked",
+        "x: a\r\n b",
+    ] {
+        let mut stream = app.connect().await;
+        let inner = "GET /v1/whoami HTTP/1.1\r\nhost: a\r\nx: 1\r\n\r\n";
+        let text =
+            format!("POST /fn/default/f HTTP/1.1\r\nhost: x\r\n{lengths}\r\n\r\n2a\r\n{inner}\r\n0\r\n\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 400") && answer.matches("HTTP/1.1").count() == 1,
+            "{lengths}: {answer}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_large_body_is_streamed_both_ways() {
     let app = TestApp::start().await;
     let mirror = Supervisor::start(|request| async move { Response::new(request.into_body()) });
