@@ -23,7 +23,7 @@ use crate::call::{Answer, Call, Request};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::metrics::Metrics;
-use crate::process::{Cage, Ending as Fate, Exit, Reaper, memory::Cgroup};
+use crate::process::{self, Cage, Ending as Fate, Exit, Reaper, memory::Cgroup};
 use crate::report::{FinishedInfo, OpenRecord, Reporter, StartedInfo};
 use death::{Kill, Reason};
 use outcome::Ending;
@@ -31,6 +31,8 @@ use worker::{Life, PATIENCE, Worker};
 
 /// Workers beyond the least number end when they have been idle for so long.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// How often to look for what is idle or can be given back.
+const HOUSEKEEPING: Duration = Duration::from_secs(2);
 /// So many workers may die young, without a call, before the next one waits.
 const YOUNG_DEATHS: u32 = 3;
 
@@ -116,10 +118,17 @@ impl Pool {
         }
         let pool = Rc::downgrade(self);
         tokio::task::spawn_local(async move {
+            let mut lost_keepers = 0;
             loop {
-                tokio::time::sleep(IDLE_LIMIT / 6).await;
+                tokio::time::sleep(HOUSEKEEPING).await;
                 let Some(pool) = pool.upgrade() else { return };
                 pool.shrink();
+                process::give_back_memory();
+                let lost = pool.reaper.lost_keepers();
+                if lost > lost_keepers {
+                    tracing::warn!(lost_keepers = lost, "keepers did not end by themselves");
+                    lost_keepers = lost;
+                }
             }
         });
     }
@@ -206,10 +215,7 @@ impl Pool {
             .max_by_key(|(w, _)| w.idle_since.get());
         if let Some((worker, index)) = idle {
             match worker.dispatch(index, call, now) {
-                Ok(()) => {
-                    worker.flush(index);
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 Err(back) => call = back,
             }
         }
@@ -220,7 +226,7 @@ impl Pool {
             .filter(|w| w.slots.first().is_some_and(|s| s.may_wait(now, PATIENCE)))
             .min_by_key(|w| w.open_calls());
         match behind {
-            Some(worker) => worker.dispatch(0, call, now).map(|()| worker.flush(0)),
+            Some(worker) => worker.dispatch(0, call, now),
             None => Err(call),
         }
     }

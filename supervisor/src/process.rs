@@ -21,6 +21,12 @@ mod tree;
 
 pub use cage::{Cage, CageError, CageMode, Warning};
 pub use family::{Ending, Exit, Family};
-pub use pipes::{SharedPage, bytes_waiting, pipe_pair, readiness, socket_pair};
+pub use pipes::{SharedPage, pipe_pair, readiness, socket_pair};
 pub use reaper::{Launch, Reaper};
 pub use signals::{Caught, Signals};
+
+/// Gives memory that is free back to the system: after large bodies the C library keeps it, and a supervisor shares its
+/// memory limit with its workers.
+pub fn give_back_memory() {
+    sys::trim();
+}

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use memchr::memmem;
 use sless_protocol::frame::LogStream;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::process;
@@ -72,8 +73,13 @@ struct State {
     carry: Vec<u8>,
 }
 
+/// A pipe's usual capacity, pipe(7).
+const SCRATCH_LEN: usize = 64 << 10;
+/// The most that a pipe can be given, `/proc/sys/fs/pipe-max-size`.
+const PIPE_LIMIT: usize = 1 << 20;
+
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_LEN]);
 }
 
 impl Tap {
@@ -119,22 +125,28 @@ impl Tap {
         }
     }
 
-    /// Reads what lies in the pipe now, and no more: a leftover may keep on writing for ever.
+    /// Reads what lies in the pipe now, and no more than a pipe can hold: a leftover may keep on writing for ever.
     pub(crate) fn drain(&self) {
-        let Ok(mut left) = process::bytes_waiting(self.fd.get_ref()) else { return };
-        while left > 0 {
-            match self.read_once(left) {
-                Ok(n) if n > 0 => left = left.saturating_sub(n),
+        for _ in 0..PIPE_LIMIT / SCRATCH_LEN {
+            match self.read_once() {
+                Ok(SCRATCH_LEN) => {}
+                // A short read has emptied the pipe. The event that told of these bytes may still be on its way to
+                // `run`; without it there is no second read that finds nothing. Later bytes make an event of their own.
+                Ok(1..) => {
+                    let nothing: io::Result<()> =
+                        self.fd.try_io(Interest::READABLE, |_| Err(io::ErrorKind::WouldBlock.into()));
+                    drop(nothing);
+                    return;
+                }
                 _ => return,
             }
         }
     }
 
-    fn read_once(&self, most: usize) -> io::Result<usize> {
+    fn read_once(&self) -> io::Result<usize> {
         SCRATCH.with_borrow_mut(|buffer| {
-            let most = most.min(buffer.len());
-            let n = nix::unistd::read(self.fd.get_ref(), &mut buffer[..most])?;
-            self.state.borrow_mut().feed(self.stream, &buffer[..n]);
+            let n = nix::unistd::read(self.fd.get_ref(), buffer)?;
+            self.state.borrow_mut().feed(self.stream, buffer.get(..n).unwrap_or_default());
             Ok(n)
         })
     }
@@ -147,7 +159,7 @@ impl Tap {
             let Ok(mut guard) = self.fd.readable().await else { return };
             let mut got = 0;
             loop {
-                match self.read_once(usize::MAX) {
+                match self.read_once() {
                     Ok(0) => return,
                     Ok(n) => got += n,
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

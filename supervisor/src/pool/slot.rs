@@ -62,6 +62,8 @@ pub(super) struct Slot {
     /// Something to write or another deadline: the driver must look.
     pub(super) changed: Notify,
     pub(super) state: RefCell<State>,
+    /// The socket has no room for what is to be written.
+    pub(super) is_full: Cell<bool>,
     /// The caller of a streamed answer is slow: nothing is read until it has taken this.
     pub(super) stalled: RefCell<Option<(mpsc::Sender<Piece>, Bytes)>>,
     /// How long a call took, lately.
@@ -86,6 +88,7 @@ impl Slot {
             reader: RefCell::new(Some(reader)),
             writer,
             changed: Notify::new(),
+            is_full: Cell::new(false),
             state: RefCell::new(State { next: 1, ..State::default() }),
             stalled: RefCell::new(None),
             typical: Cell::new(Duration::MAX),
@@ -161,6 +164,7 @@ impl Slot {
     /// Writes as much as the socket takes. A worker that is gone is noticed elsewhere.
     pub(super) fn flush(&self) {
         let mut state = self.state.borrow_mut();
+        self.is_full.set(false);
         while !state.outbox.is_empty() {
             let parts: Vec<IoSlice<'_>> = state.outbox.iter().take(16).map(|b| IoSlice::new(b)).collect();
             let written = match parts.as_slice() {
@@ -179,6 +183,7 @@ impl Slot {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_full.set(true);
                     self.changed.notify_one();
                     return;
                 }

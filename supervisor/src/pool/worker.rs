@@ -227,9 +227,12 @@ impl Worker {
                     self.decode_slot(index, &mut decoder, &mut buffer);
                 }
                 () = slot.unstall(stalled), if paused => self.decode_slot(index, &mut decoder, &mut buffer),
-                _ = slot.writer.writable(), if slot.has_output() => slot.flush(),
+                _ = slot.writer.writable(), if slot.is_full.get() => slot.flush(),
                 () = &mut alarm => self.on_alarm(index),
                 () = slot.changed.notified() => {}
+            }
+            if slot.has_output() && !slot.is_full.get() {
+                slot.flush();
             }
             if buffer.is_empty() && buffer.capacity() > 4 * CHUNK {
                 buffer = BytesMut::new();
@@ -337,15 +340,9 @@ impl Worker {
         self.give_init_log(&record);
         self.served.set(self.served.get() + 1);
         slot.push(call, record, pair, (!waiting).then_some(now));
+        // The driver writes it, with what others put beside it until then.
         slot.changed.notify_one();
         Ok(())
-    }
-
-    /// Sends what `dispatch` has put into the outbox.
-    pub(super) fn flush(&self, index: usize) {
-        if let Some(slot) = self.slots.get(index) {
-            slot.flush();
-        }
     }
 
     fn give_init_log(&self, record: &SharedRecord) {

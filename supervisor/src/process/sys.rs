@@ -201,6 +201,15 @@ pub(super) fn socket_pair(kind: c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
+/// malloc_trim(3). Other C libraries give memory back by themselves.
+pub(super) fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes the allocator's own locks and touches free memory only.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: plain integers on a descriptor that is open.
     unsafe {
@@ -324,12 +333,4 @@ fn checked_long(value: c_long) -> io::Result<c_long> {
 
 fn checked_size(value: isize) -> io::Result<usize> {
     usize::try_from(value).map_err(|_| io::Error::last_os_error())
-}
-
-/// How many bytes lie in a pipe (FIONREAD, see ioctl_pipe in pipe(7)).
-pub(super) fn bytes_waiting(fd: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut bytes: c_int = 0;
-    // SAFETY: the descriptor is open, and the kernel writes one int to where `bytes` lives.
-    checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut bytes) })?;
-    Ok(usize::try_from(bytes).unwrap_or(0))
 }
