@@ -6,8 +6,10 @@ mod backoff;
 mod death;
 mod outcome;
 mod outlet;
+mod pairs;
 mod slot;
 mod stack;
+mod trouble;
 mod worker;
 
 use std::cell::{Cell, RefCell};
@@ -23,18 +25,16 @@ use crate::call::{Answer, Call, Request};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::metrics::Metrics;
-use crate::process::{self, Cage, Ending as Fate, Exit, Reaper, memory::Cgroup};
-use crate::report::{FinishedInfo, OpenRecord, Reporter, StartedInfo};
+use crate::process::{self, Cage, Reaper, memory::Cgroup};
+use crate::report::{OpenRecord, Reporter, StartedInfo};
 use death::{Kill, Reason};
-use outcome::Ending;
+use trouble::{Broken, init_failure};
 use worker::{Life, PATIENCE, Worker};
 
 /// Workers beyond the least number end when they have been idle for so long.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// How often to look for what is idle or can be given back.
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
-/// So many workers may die young, without a call, before the next one waits.
-const YOUNG_DEATHS: u32 = 3;
 
 /// What a pool needs from around it.
 #[derive(Debug)]
@@ -68,14 +68,6 @@ pub(crate) struct Pool {
     calls: Cell<usize>,
     young_deaths: Cell<u32>,
     quiet: Notify,
-}
-
-/// The code does not load.
-#[derive(Debug, Clone)]
-struct Broken {
-    raised: Raised,
-    failures: u32,
-    until: Instant,
 }
 
 /// What `/ready` says.
@@ -315,61 +307,6 @@ impl Pool {
         self.pump();
     }
 
-    /// A worker's code did not load: callers that wait are told, and it is tried again after a while.
-    fn init_failed(self: &Rc<Self>, worker: &Rc<Worker>, raised: Raised) {
-        tracing::warn!(error.kind = %raised.kind, error.message = %raised.message, "the code does not load");
-        worker.life.set(Life::Condemned);
-        worker.drain_pairs();
-        self.broke(raised, Some(worker));
-    }
-
-    fn broke(self: &Rc<Self>, raised: Raised, worker: Option<&Rc<Worker>>) {
-        let failures = self.broken.borrow().as_ref().map_or(0, |b| b.failures).saturating_add(1);
-        let until = Instant::now() + backoff::after(failures);
-        *self.broken.borrow_mut() = Some(Broken { raised: raised.clone(), failures, until });
-        if !self.has_ready() && !self.is_starting() {
-            let waiting = std::mem::take(&mut *self.queue.borrow_mut());
-            for (n, call) in waiting.into_iter().enumerate() {
-                let worker = worker.filter(|_| n == 0);
-                self.fail_unstarted(call, init_failure(&raised), raised.traceback.clone(), worker);
-            }
-        }
-        let pool = Rc::downgrade(self);
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep_until(until).await;
-            if let Some(pool) = pool.upgrade() {
-                pool.keep_up();
-            }
-        });
-    }
-
-    /// Records and answers a call that no worker has seen.
-    fn fail_unstarted(
-        &self,
-        mut call: Box<Call>,
-        failure: Failure,
-        traceback: Option<String>,
-        worker: Option<&Rc<Worker>>,
-    ) {
-        let mut record = call.record.take().unwrap_or_else(|| self.open_record(&call.request));
-        if let Some(init) = worker.and_then(|w| w.take_init_log()) {
-            record.init_output(init);
-        }
-        let queue = call.arrived.elapsed();
-        self.metrics.ended(failure.status(), Duration::ZERO, queue);
-        let ending = Ending::failed(failure.clone(), traceback);
-        outcome::with_info(
-            failure.status(),
-            &ending,
-            Duration::ZERO,
-            queue,
-            None,
-            |info: &FinishedInfo<'_>| record.finish(info),
-        );
-        call.answer(Answer::Failed(failure));
-        self.call_over();
-    }
-
     fn open_record(&self, request: &Request) -> OpenRecord {
         self.reporter.open(&StartedInfo {
             invocation_id: &request.id,
@@ -388,62 +325,6 @@ impl Pool {
         if self.calls.get() == 0 {
             self.quiet.notify_waiters();
         }
-    }
-
-    /// News of a worker's end: its successor starts at once.
-    fn worker_died(self: &Rc<Self>, worker: &Rc<Worker>, before: Life, exit: &Exit) {
-        let failure = self.how_it_died(worker, exit);
-        let killed = worker.killed.get();
-        self.metrics.worker_exited(death::exit_reason(exit, killed, &failure, worker.doomed_status()), exit);
-        if before == Life::Starting && killed.is_none_or(|k| k == Kill::Memory || k == Kill::Protocol) {
-            let kind = match exit.ending {
-                Fate::NotStarted(_) => "NotStarted",
-                _ => failure.kind(),
-            };
-            let message = failure.to_string().replace("during the invocation", "before it was ready");
-            self.init_failed(worker, Raised { kind: kind.to_owned(), message, traceback: None });
-        } else if before == Life::Ready
-            && worker.served.get() == 0
-            && worker.started.elapsed() < Duration::from_secs(2)
-        {
-            self.young_deaths.set(self.young_deaths.get() + 1);
-            if self.young_deaths.get() > YOUNG_DEATHS {
-                let message = format!("{failure}, and so did the ones before it, without a call");
-                self.broke(Raised { kind: "WorkerExited".to_owned(), message, traceback: None }, None);
-            }
-        } else {
-            self.young_deaths.set(0);
-        }
-        if !self.draining.get() || self.calls.get() > 0 {
-            self.keep_up();
-        }
-    }
-
-    fn how_it_died(&self, worker: &Worker, exit: &Exit) -> Failure {
-        let by_kernel = match (&exit.ending, &self.cgroup) {
-            (Fate::Signaled { signal }, Some(cgroup)) if *signal == libc::SIGKILL => {
-                let kills = cgroup.oom_kills();
-                worker.killed.get().is_none() && kills > self.oom_kills_seen.replace(kills)
-            }
-            _ => false,
-        };
-        let by_us = worker.killed.get() == Some(Kill::Memory);
-        if by_kernel {
-            // A second look at the same death must say the same.
-            worker.killed.set(Some(Kill::Memory));
-        }
-        let memory = (by_kernel || by_us).then(|| {
-            let limit = self
-                .cgroup
-                .as_ref()
-                .and_then(Cgroup::limit)
-                .map_or_else(String::new, |l| format!(" of {} MiB", l >> 20));
-            format!(
-                "the worker was killed when the memory limit{limit} was reached; its peak was {} MiB",
-                exit.max_rss_kib >> 10
-            )
-        });
-        death::describe(exit, worker.killed.get(), memory)
     }
 
     fn remove(self: &Rc<Self>, worker: &Rc<Worker>) {
@@ -563,8 +444,4 @@ impl Pool {
         );
         self.metrics.observe_reports(&self.reporter);
     }
-}
-
-fn init_failure(raised: &Raised) -> Failure {
-    Failure::InitFailed { kind: raised.kind.clone(), message: raised.message.clone() }
 }

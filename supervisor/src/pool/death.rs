@@ -144,7 +144,7 @@ async fn put_to_death(pool: Rc<Pool>, worker: Rc<Worker>) {
     worker.family.terminate();
     // A handler that cleans up may say so in its log; the record does not wait longer for it.
     drop(timeout_at((Instant::now() + LAST_WORDS).min(last + grace), worker.family.exited()).await);
-    worker.drain_pairs();
+    worker.pairs.drain();
     // Emptied only at the end: until then it tells that these calls are over.
     let count = worker.doomed.borrow().len();
     for n in 0..count {

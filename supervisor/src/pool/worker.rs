@@ -7,7 +7,6 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
@@ -15,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use sless_protocol::frame::{Decoder, FromWorker, ToWorker};
-use sless_protocol::handshake::{self, Boundary};
+use sless_protocol::handshake;
 use sless_protocol::page;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -23,14 +22,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Pool;
-use super::outlet::{InitLog, Owner, Pair, SharedRecord};
+use super::outlet::{InitLog, SharedRecord};
+use super::pairs::{Pairs, Stock};
 use super::slot::Slot;
 use crate::call::Call;
 use crate::process::{self, Family, Launch, SharedPage};
-use crate::report::{InitOutput, LooseOutput};
+use crate::report::InitOutput;
 
-/// Output pairs of a worker: enough for the calls in its socket, one to change to, and some that leftovers may keep.
-const PAIRS: usize = super::slot::DEPTH + 4;
 /// Calls may wait in the socket for so long; then they are taken back for whoever is free.
 pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 /// Bytes that are read at once.
@@ -49,14 +47,6 @@ pub(super) enum Life {
     Gone,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PairUse {
-    Free,
-    Taken,
-    /// A leftover of an earlier call holds it open.
-    Spoilt,
-}
-
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(super) pool: Weak<Pool>,
@@ -64,14 +54,8 @@ pub(crate) struct Worker {
     pub(super) family: Family,
     pub(super) slots: Vec<Slot>,
     page: SharedPage,
-    pairs: Vec<Pair>,
-    pair_use: RefCell<Vec<PairUse>>,
-    current_pair: Cell<u16>,
-    boundary: Cell<Boundary>,
-    mark: String,
-    known_leftovers: RefCell<HashSet<i32>>,
+    pub(super) pairs: Pairs,
     init_log: InitLog,
-    loose: Rc<RefCell<LooseOutput>>,
     /// How long it took to become ready, until the first call's record has it.
     pub(super) init: Cell<Option<Duration>>,
     pub(super) started: Instant,
@@ -93,7 +77,6 @@ impl Worker {
         let cfg = &pool.config;
         let slot_count = cfg.concurrency.get();
         let init_log: InitLog = Rc::new(RefCell::new(Some(pool.reporter.init_log())));
-        let loose = Rc::new(RefCell::new(pool.reporter.loose()));
         let mut fds: Vec<OwnedFd> = Vec::new();
         let mut slots = Vec::with_capacity(slot_count);
         for _ in 0..slot_count {
@@ -105,23 +88,15 @@ impl Worker {
         fds.push(page.file().try_clone_to_owned()?);
         let (stack, stack_fds) = super::stack::Stack::new()?;
         fds.extend(stack_fds);
-        let owner = Owner::Init(init_log.clone());
-        let (mut pairs, mut outputs) = (Vec::new(), None);
-        // With several slots only pair 0 is used: what comes by pipes belongs to no call then.
-        let pair_count = if slot_count == 1 { PAIRS } else { 1 };
         let first_pair_fd = 3 + fds.len();
-        for n in 0..pair_count {
-            let owner = if n == 0 { owner.clone() } else { Owner::Nobody(loose.clone()) };
-            let (pair, [out, err]) = Pair::new(&owner, &loose)?;
-            if n == 0 {
-                outputs = Some((out.try_clone()?, err.try_clone()?));
-            }
-            fds.extend([out, err]);
-            pairs.push(pair);
-        }
-        let (stdout, stderr) = outputs.ok_or(io::ErrorKind::InvalidInput)?;
+        let (pairs, pair_ends) = Pairs::new(slot_count, &init_log, pool.reporter.loose())?;
+        let pair_count = pair_ends.len();
+        let [stdout, stderr] = match pair_ends.first() {
+            Some([out, err]) => [out.try_clone()?, err.try_clone()?],
+            None => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        fds.extend(pair_ends.into_iter().flatten());
         let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-        let mark = uuid::Uuid::new_v4().simple().to_string();
         let init_deadline = SystemTime::now() + cfg.init_timeout;
         let hello = handshake::Hello {
             protocol: handshake::PROTOCOL,
@@ -136,7 +111,7 @@ impl Worker {
             pairs: (0..pair_count)
                 .map(|n| [number(first_pair_fd + 2 * n), number(first_pair_fd + 2 * n + 1)])
                 .collect(),
-            mark: mark.clone(),
+            mark: pairs.mark().to_owned(),
             init_deadline_ms: crate::clock::unix_ms(init_deadline),
         };
         let head = serde_json::to_vec(&hello)?.into();
@@ -156,14 +131,8 @@ impl Worker {
             family,
             slots,
             page,
-            pair_use: RefCell::new(vec![PairUse::Free; pairs.len()]),
             pairs,
-            current_pair: Cell::new(0),
-            boundary: Cell::new(Boundary::Marks),
-            mark,
-            known_leftovers: RefCell::default(),
             init_log,
-            loose,
             init: Cell::new(None),
             started,
             idle_since: Cell::new(started),
@@ -184,7 +153,7 @@ impl Worker {
     fn spawn_tasks(self: &Rc<Self>) {
         let drivers =
             (0..self.slots.len()).map(|index| tokio::task::spawn_local(self.clone().drive(index))).collect();
-        for tap in self.pairs.iter().flat_map(|p| p.taps.iter()) {
+        for tap in self.pairs.taps() {
             let (tap, worker) = (tap.clone(), self.clone());
             tokio::task::spawn_local(async move {
                 tokio::select! {
@@ -294,21 +263,12 @@ impl Worker {
             tracing::error!(protocol = ready.protocol, "worker speaks another version of the protocol");
             return self.kill(super::death::Kill::Protocol);
         }
-        self.boundary.set(ready.boundary);
-        // What the import printed is in the pipe by now, and must not end up in the first call's own part.
-        self.drain_pairs();
-        if let Some(pair) = self.pairs.first() {
-            pair.set_owner(&Owner::Nobody(self.loose.clone()));
-        }
+        self.pairs.ready(ready.boundary);
         let took = self.started.elapsed();
         self.init.set(Some(took));
         self.idle_since.set(Instant::now());
         self.life.set(Life::Ready);
         pool.worker_ready(self, took);
-    }
-
-    pub(super) fn drain_pairs(&self) {
-        self.pairs.iter().for_each(Pair::drain);
     }
 
     /// What the worker printed before it was ready, for the first call that has to do with it.
@@ -329,14 +289,12 @@ impl Worker {
     pub(super) fn dispatch(&self, index: usize, mut call: Box<Call>, now: Instant) -> Result<(), Box<Call>> {
         let (Some(slot), Some(pool)) = (self.slots.get(index), self.pool.upgrade()) else { return Err(call) };
         let waiting = !slot.is_idle();
-        let Some(pair) = self.choose_pair(waiting) else { return Err(call) };
+        let Some(pair) = self.pairs.choose(waiting) else { return Err(call) };
         let record = call.record.take().unwrap_or_else(|| pool.open_record(&call.request));
         let record: SharedRecord = Rc::new(RefCell::new(Some(record)));
         let number = slot.next_number();
         self.page.write_u8(page::revoked_offset(index, number), 0);
-        if self.slots.len() == 1 {
-            self.own_pair(pair, number, &record, waiting);
-        }
+        self.pairs.give(pair, number, &record, waiting);
         self.give_init_log(&record);
         self.served.set(self.served.get() + 1);
         slot.push(call, record, pair, (!waiting).then_some(now));
@@ -353,100 +311,26 @@ impl Worker {
         }
     }
 
-    /// The pair for the next call: the one in use where that is exact, else a free one.
-    fn choose_pair(&self, waiting: bool) -> Option<u16> {
-        if self.slots.len() > 1 {
-            return Some(0);
-        }
-        let uses = self.pair_use.borrow();
-        let current = self.current_pair.get();
-        let state = uses.get(usize::from(current)).copied();
-        let keep = match self.boundary.get() {
-            // A waiting call's output must not meet the running one's.
-            Boundary::Pairs => !waiting && state == Some(PairUse::Free),
-            // The mark divides them.
-            Boundary::Marks => waiting || state == Some(PairUse::Free),
-        };
-        if keep {
-            return Some(current);
-        }
-        uses.iter().position(|u| *u == PairUse::Free).and_then(|n| u16::try_from(n).ok())
-    }
-
-    fn own_pair(&self, pair: u16, number: u32, record: &SharedRecord, waiting: bool) {
-        let n = usize::from(pair);
-        let Some(outlet) = self.pairs.get(n) else { return };
-        let owner = Owner::Call(record.clone());
-        if waiting && self.boundary.get() == Boundary::Marks {
-            let mark = self.mark_of(number);
-            outlet.taps.iter().for_each(|t| t.expect(mark.clone(), owner.clone()));
-        } else {
-            // What a leftover has printed since the last call is nobody's.
-            outlet.drain();
-            outlet.set_owner(&owner);
-            if let Some(state) = self.pair_use.borrow_mut().get_mut(n) {
-                *state = PairUse::Taken;
-            }
-        }
-        self.current_pair.set(pair);
-    }
-
-    fn mark_of(&self, number: u32) -> Vec<u8> {
-        format!("\0sless:{}:{number}\0", self.mark).into_bytes()
-    }
-
-    /// Takes a call's output up to now into its record, and frees its pair if no leftover holds it.
+    /// Takes a call's output up to now into its record.
     pub(super) fn end_output(self: &Rc<Self>, pair: u16, record: &SharedRecord, spawned: bool) {
-        if self.slots.len() > 1 {
-            return;
-        }
-        let n = usize::from(pair);
-        let Some(outlet) = self.pairs.get(n) else { return };
-        outlet.drain();
-        outlet.release(record);
-        let spoilt = spawned && self.has_new_leftovers();
-        if let Some(state) = self.pair_use.borrow_mut().get_mut(n) {
-            *state = if spoilt { PairUse::Spoilt } else { PairUse::Free };
-        }
-        if spoilt && !self.pair_use.borrow().contains(&PairUse::Free) {
-            // No pair is left that only this worker holds: a fresh worker has fresh ones.
+        if self.pairs.end(pair, record, spawned, || self.family.leftovers()) == Stock::UsedUp {
             self.retire();
         }
-    }
-
-    fn has_new_leftovers(&self) -> bool {
-        let now: HashSet<i32> = self.family.leftovers().into_iter().collect();
-        let new = !now.is_subset(&self.known_leftovers.borrow());
-        *self.known_leftovers.borrow_mut() = now;
-        new
     }
 
     /// The worker waits before a call, since the one before it has started a process: the pair may be a leftover's now.
     fn on_wait(&self, index: usize, call: u32) {
         let Some(slot) = self.slots.get(index) else { return };
-        let current = self.current_pair.get();
-        let pair = {
-            let uses = self.pair_use.borrow();
-            let free = |n: &usize| uses.get(*n) == Some(&PairUse::Free);
-            let chosen = Some(usize::from(current)).filter(free).or_else(|| (0..uses.len()).find(free));
-            // With none left the worker is retired; until then lines may be a leftover's.
-            chosen.and_then(|n| u16::try_from(n).ok()).unwrap_or(current)
-        };
+        let pair = self.pairs.change();
         // Calls that wait go on where this one is: a waiting call's frame does not change the pair.
         let open: Vec<(u32, SharedRecord)> = {
             let mut state = slot.state.borrow_mut();
             state.open.iter_mut().for_each(|o| o.pair = pair);
             state.open.iter().map(|o| (o.number, o.record.clone())).collect()
         };
-        self.pairs.iter().flat_map(|p| &p.taps).for_each(|t| t.forget_all());
         // A call that has been revoked meanwhile is not here: the worker looks at that again after GO.
-        let waiting = open.iter().filter(|(number, _)| *number != call);
-        if let Some((number, record)) = open.iter().find(|(number, _)| *number == call) {
-            self.own_pair(pair, *number, record, false);
-        }
-        self.current_pair.set(pair);
-        for (number, record) in waiting {
-            self.own_pair(pair, *number, record, true);
+        for (number, record) in &open {
+            self.pairs.give(pair, *number, record, *number != call);
         }
         slot.send(&ToWorker::Go { call, pair });
     }
@@ -459,9 +343,9 @@ impl Worker {
         // Revoked at the moment at which the worker took it: its word decides.
         let open = if contested { slot.state.borrow_mut().take_open(call) } else { None };
         if let Some(pair) = skipped {
-            self.free_pair(pair);
+            self.pairs.skipped(pair);
         } else if let Some(open) = open {
-            self.free_pair(open.pair);
+            self.pairs.skipped(open.pair);
             super::slot::begin_front(&mut slot.state.borrow_mut(), Instant::now());
             pool.put_back(vec![open.into_call()]);
         } else {
@@ -469,15 +353,6 @@ impl Worker {
             self.kill(super::death::Kill::Protocol);
         }
         self.check_emptied();
-    }
-
-    fn free_pair(&self, pair: u16) {
-        if self.boundary.get() == Boundary::Pairs
-            && let Some(state) = self.pair_use.borrow_mut().get_mut(usize::from(pair))
-            && *state == PairUse::Taken
-        {
-            *state = PairUse::Free;
-        }
     }
 
     /// Takes back the calls that wait in a slot's socket and have not begun.
@@ -494,10 +369,7 @@ impl Worker {
             }
             let Some(open) = state.open.pop_back() else { break };
             state.revoked.push((open.number, open.pair));
-            let mark = self.mark_of(open.number);
-            if let Some(pair) = self.pairs.get(usize::from(open.pair)) {
-                pair.taps.iter().for_each(|t| t.forget(&mark));
-            }
+            self.pairs.forget(open.pair, open.number);
             back.push(open.into_call());
         }
         back.reverse();
