@@ -11,8 +11,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 
 use crate::call;
@@ -54,12 +53,6 @@ impl Front {
         }
         let claims = platform::Claims::of(request.headers(), trusted);
         let mut labels = Labels::new(&claims, request.headers());
-        if let Some(reason) = misframed(request.headers()) {
-            self.pool.metrics.rejected();
-            let mut response = labels.failed(&Failure::BadRequest { reason });
-            response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
-            return Ok(response);
-        }
         labels.trailers = answer::accepts_trailers(request.headers());
         let (parts, incoming) = request.into_parts();
         let body = match body::read(incoming, &parts.headers, self.config.max_request_bytes).await {
@@ -100,12 +93,6 @@ impl Front {
             Err(_) => labels.failed(&Failure::Draining),
         })
     }
-}
-
-/// Two ways to say where a body ends are one too many (RFC 9112 §6.1): somebody before us may have believed the other.
-fn misframed(headers: &HeaderMap) -> Option<String> {
-    let both = headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING);
-    both.then(|| "both Content-Length and Transfer-Encoding are given".to_owned())
 }
 
 /// A request's head that is not complete by then is given up.
