@@ -58,14 +58,14 @@ impl Front {
         let body = match body::read(incoming, &parts.headers, self.config.max_request_bytes).await {
             Ok(body) => body,
             Err(failure) => {
-                self.pool.metrics.rejected();
+                self.pool.metrics.rejected(&claims.trigger);
                 return Ok(labels.failed(&failure));
             }
         };
         let event = match intake::event_kind(&parts.headers, &body) {
             Ok(event) => event,
             Err(reason) => {
-                self.pool.metrics.rejected();
+                self.pool.metrics.rejected(&claims.trigger);
                 return Ok(labels.failed(&Failure::InvalidJson { reason }));
             }
         };

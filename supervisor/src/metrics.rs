@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 use sless_protocol::event::Status;
 
@@ -24,8 +24,6 @@ const BUCKETS: [f64; 14] =
 pub(crate) struct Metrics {
     ours: Registry,
     invocations: IntCounterVec,
-    /// The commonest status, looked up once.
-    succeeded: IntCounter,
     duration: Histogram,
     queue: Histogram,
     init: Histogram,
@@ -33,6 +31,7 @@ pub(crate) struct Metrics {
     queue_depth: IntGauge,
     workers: IntGaugeVec,
     exits: IntCounterVec,
+    orphans: Counter,
     memory: Gauge,
     cpu: Counter,
     /// CPU time of workers that have ended.
@@ -81,15 +80,22 @@ impl Metrics {
         };
         let gauge = |name: &str, help: &str| registered(&ours, IntGauge::new(name, help));
         let float_gauge = |name: &str, help: &str| registered(&ours, Gauge::new(name, help));
-        let invocations =
-            counters("sless_invocations_total", "Invocations that have ended, by status.", "status")?;
+        let invocations = registered(
+            &ours,
+            IntCounterVec::new(
+                Opts::new(
+                    "sless_invocations_total",
+                    "Invocations that have ended, by status and by what asked for them.",
+                ),
+                &["status", "trigger"],
+            ),
+        )?;
         let about = GaugeVec::new(
             Opts::new("sless_build_info", "Version of this supervisor."),
             &["version", "runtime"],
         )?;
         about.with_label_values(&[env!("CARGO_PKG_VERSION"), &config.runtime.name]).set(1.0);
         let metrics = Self {
-            succeeded: invocations.with_label_values(&[Status::Success.as_str()]),
             invocations,
             duration: histogram(
                 "sless_invocation_duration_seconds",
@@ -113,6 +119,13 @@ impl Metrics {
                 IntGaugeVec::new(Opts::new("sless_workers", "Workers, by state."), &["state"]),
             )?,
             exits: counters("sless_worker_exits_total", "Workers that have ended, by reason.", "reason")?,
+            orphans: registered(
+                &ours,
+                Counter::new(
+                    "sless_orphans_reaped_total",
+                    "Processes that had lost their parent and were buried, workers aside.",
+                ),
+            )?,
             memory: float_gauge(
                 "sless_worker_memory_bytes",
                 "Resident memory of all workers with their descendants.",
@@ -151,25 +164,21 @@ impl Metrics {
             ours,
         };
         for status in Status::ALL.iter().filter(|s| **s != Status::Lost) {
-            metrics.invocations.with_label_values(&[status.as_str()]);
+            metrics.invocations.with_label_values(&[status.as_str(), "http"]);
         }
         Ok(metrics)
     }
 
     /// An invocation with a record has ended.
-    pub(crate) fn ended(&self, status: Status, duration: Duration, queue: Duration) {
-        if status == Status::Success {
-            self.succeeded.inc();
-        } else {
-            self.invocations.with_label_values(&[status.as_str()]).inc();
-        }
+    pub(crate) fn ended(&self, status: Status, trigger: &str, duration: Duration, queue: Duration) {
+        self.invocations.with_label_values(&[status.as_str(), trigger]).inc();
         self.duration.observe(duration.as_secs_f64());
         self.queue.observe(queue.as_secs_f64());
     }
 
     /// A request was refused before it became an invocation.
-    pub(crate) fn rejected(&self) {
-        self.invocations.with_label_values(&[Status::Rejected.as_str()]).inc();
+    pub(crate) fn rejected(&self, trigger: &str) {
+        self.invocations.with_label_values(&[Status::Rejected.as_str(), trigger]).inc();
     }
 
     pub(crate) fn worker_ready(&self, took: Duration) {
@@ -197,6 +206,10 @@ impl Metrics {
         #[expect(clippy::cast_precision_loss, reason = "a gauge; 2^53 bytes are enough")]
         self.memory.set(memory_bytes as f64);
         raise(&self.cpu, (self.past_cpu.get() + cpu).as_secs_f64());
+    }
+
+    pub(crate) fn observe_orphans(&self, reaped: u64) {
+        raise(&self.orphans, float(reaped));
     }
 
     pub(crate) fn observe_reports(&self, reporter: &Reporter) {

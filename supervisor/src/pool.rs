@@ -179,7 +179,7 @@ impl Pool {
     }
 
     fn reject(&self, mut call: Box<Call>, failure: Failure) {
-        self.metrics.rejected();
+        self.metrics.rejected(&call.request.trigger);
         call.answer(Answer::Failed(failure));
     }
 
@@ -442,6 +442,7 @@ impl Pool {
             alive().map(|w| w.family.memory_bytes()).sum(),
             alive().map(|w| w.family.cpu_time()).sum(),
         );
+        self.metrics.observe_orphans(self.reaper.orphans_reaped());
         self.metrics.observe_reports(&self.reporter);
     }
 }

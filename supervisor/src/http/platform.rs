@@ -40,6 +40,9 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (x, y)| differs | (x ^ y)) == 0
 }
 
+/// What can ask for an invocation.
+const TRIGGERS: [&str; 6] = ["http", "invoke", "async", "cron", "rabbitmq", "job"];
+
 /// What a request says of its call; of one that is not the platform's nothing is believed.
 #[derive(Debug)]
 pub(super) struct Claims {
@@ -56,7 +59,7 @@ impl Claims {
         let get = |name: &str| headers.get(name).filter(|_| trusted).and_then(|v| v.to_str().ok());
         Self {
             id: get("x-sless-invocation-id").and_then(|v| v.parse().ok()),
-            trigger: get("x-sless-trigger").unwrap_or("http").to_owned(),
+            trigger: get("x-sless-trigger").filter(|t| TRIGGERS.contains(t)).unwrap_or("http").to_owned(),
             attempt: get("x-sless-attempt").and_then(|v| v.parse().ok()).filter(|n| *n > 0).unwrap_or(1),
             client_ip: get("x-sless-client-ip").map(str::to_owned),
             timeout: get("x-sless-timeout-ms").and_then(|v| v.parse().ok()).map(Duration::from_millis),

@@ -87,7 +87,8 @@ pub(super) fn condemn(pool: &Rc<Pool>, worker: &Rc<Worker>, index: usize, reason
         Reason::Timeout => Failure::Timeout { limit: open.call.request.limit },
         Reason::Cancelled => Failure::Cancelled,
     };
-    let mut ending = Ending::failed(failure.clone(), None);
+    let mut ending =
+        Ending { cost: Some(worker.cost_of_the_rest()), ..Ending::failed(failure.clone(), None) };
     let cut = open.stream.take();
     if let Some(stream) = &cut {
         ending.http_status = stream.http_status;

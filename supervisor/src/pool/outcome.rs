@@ -31,6 +31,15 @@ pub(super) struct Ending {
     pub(super) http_status: u16,
     pub(super) result: Option<Kept>,
     pub(super) usage: Option<Usage>,
+    /// What a call cost whose worker could not say.
+    pub(super) cost: Option<Cost>,
+}
+
+/// CPU time and memory of a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    pub(super) cpu: Duration,
+    pub(super) max_rss_bytes: u64,
 }
 
 /// What the record keeps of a result.
@@ -41,10 +50,19 @@ pub(super) struct Kept {
     pub(super) size: u64,
 }
 
+impl From<Usage> for Cost {
+    fn from(usage: Usage) -> Self {
+        Self {
+            cpu: Duration::from_micros(usage.cpu_us.into()),
+            max_rss_bytes: u64::from(usage.max_rss_kib) * 1024,
+        }
+    }
+}
+
 impl Ending {
     pub(super) fn failed(failure: Failure, traceback: Option<String>) -> Self {
         let http_status = failure.http_status().as_u16();
-        Self { failure: Some(failure), traceback, http_status, result: None, usage: None }
+        Self { failure: Some(failure), traceback, http_status, result: None, usage: None, cost: None }
     }
 }
 
@@ -193,8 +211,14 @@ fn whole(
         size: body.len() as u64,
         bytes: body.clone(),
     });
-    let ending =
-        Ending { failure: None, traceback: None, http_status: status.as_u16(), result, usage: Some(usage) };
+    let ending = Ending {
+        failure: None,
+        traceback: None,
+        http_status: status.as_u16(),
+        result,
+        usage: Some(usage),
+        cost: None,
+    };
     finish(pool, worker, index, &mut open, ending);
     open.call.answer(Answer::Whole { status, headers, body });
 }
@@ -259,6 +283,7 @@ fn end_stream(pool: &Rc<Pool>, worker: &Rc<Worker>, index: usize, mut open: Open
         http_status: stream.http_status,
         result: Some(kept(stream)),
         usage: Some(usage),
+        cost: None,
     };
     finish(pool, worker, index, &mut open, ending);
     if let Err(mpsc::error::TrySendError::Full(end)) = pieces.try_send(Piece::End(Status::Success)) {
@@ -280,7 +305,8 @@ fn fail(
     usage: Option<Usage>,
 ) {
     let failure = open.failed.take().unwrap_or(failure);
-    let mut ending = Ending { usage, ..Ending::failed(failure.clone(), traceback) };
+    let cost = if usage.is_none() { Some(worker.cost_of_the_rest()) } else { None };
+    let mut ending = Ending { usage, cost, ..Ending::failed(failure.clone(), traceback) };
     let cut = open.stream.take().map(|stream| {
         ending.http_status = stream.http_status;
         let pieces = stream.pieces.clone();
@@ -317,6 +343,9 @@ fn finish(pool: &Rc<Pool>, worker: &Rc<Worker>, index: usize, open: &mut OpenCal
         slot.took(duration);
     }
     worker.idle_since.set(now);
+    if let Some(usage) = usage {
+        worker.accounted.set(worker.accounted.get() + Duration::from_micros(usage.cpu_us.into()));
+    }
     if usage.is_some_and(|u| u.retire) {
         worker.retire();
     }
@@ -333,7 +362,7 @@ pub(super) fn record(
     queue: Duration,
 ) {
     let status = ending.failure.as_ref().map_or(Status::Success, Failure::status);
-    pool.metrics.ended(status, duration, queue);
+    pool.metrics.ended(status, &open.call.request.trigger, duration, queue);
     let record = open.record.borrow_mut().take();
     if let Some(record) = record {
         let init = worker.init.take();
@@ -352,6 +381,7 @@ pub(super) fn with_info<T>(
     then: impl FnOnce(&FinishedInfo<'_>) -> T,
 ) -> T {
     let message = ending.failure.as_ref().map(ToString::to_string);
+    let cost = ending.usage.map(Cost::from).or(ending.cost);
     let error = ending.failure.as_ref().zip(message.as_deref()).map(|(failure, message)| ErrorInfo {
         kind: failure.kind(),
         message,
@@ -368,8 +398,8 @@ pub(super) fn with_info<T>(
         duration,
         queue,
         init,
-        cpu: ending.usage.map(|u| Duration::from_micros(u.cpu_us.into())),
-        max_rss_bytes: ending.usage.map(|u| u64::from(u.max_rss_kib) * 1024),
+        cpu: cost.map(|c| c.cpu),
+        max_rss_bytes: cost.map(|c| c.max_rss_bytes),
         result,
         error,
     })

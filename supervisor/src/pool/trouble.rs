@@ -69,7 +69,7 @@ impl Pool {
             record.init_output(init);
         }
         let queue = call.arrived.elapsed();
-        self.metrics.ended(failure.status(), Duration::ZERO, queue);
+        self.metrics.ended(failure.status(), &call.request.trigger, Duration::ZERO, queue);
         let ending = Ending::failed(failure.clone(), traceback);
         outcome::with_info(
             failure.status(),

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Pool;
+use super::outcome::Cost;
 use super::outlet::{InitLog, SharedRecord};
 use super::pairs::{Pairs, Stock};
 use super::slot::Slot;
@@ -61,6 +62,8 @@ pub(crate) struct Worker {
     pub(super) started: Instant,
     pub(super) idle_since: Cell<Instant>,
     pub(super) served: Cell<u64>,
+    /// CPU time that went into getting ready and into calls that have ended.
+    pub(super) accounted: Cell<Duration>,
     pub(super) stack: super::stack::Stack,
     /// Open calls have become none: a condemned worker may be ended.
     pub(super) emptied: Notify,
@@ -137,6 +140,7 @@ impl Worker {
             started,
             idle_since: Cell::new(started),
             served: Cell::new(0),
+            accounted: Cell::default(),
             stack,
             emptied: Notify::new(),
             doomed: RefCell::default(),
@@ -266,9 +270,19 @@ impl Worker {
         self.pairs.ready(ready.boundary);
         let took = self.started.elapsed();
         self.init.set(Some(took));
+        self.accounted.set(self.family.cpu_time());
         self.idle_since.set(Instant::now());
         self.life.set(Life::Ready);
         pool.worker_ready(self, took);
+    }
+
+    /// What a call has cost that the worker does not tell of: all that is not accounted for.
+    pub(super) fn cost_of_the_rest(&self) -> Cost {
+        let (cpu, max_rss_bytes) = match &*self.exit.borrow() {
+            Some(exit) => (exit.cpu, exit.max_rss_kib * 1024),
+            None => (self.family.cpu_time(), self.family.memory_bytes()),
+        };
+        Cost { cpu: cpu.saturating_sub(self.accounted.get()), max_rss_bytes }
     }
 
     /// What the worker printed before it was ready, for the first call that has to do with it.
