@@ -1,10 +1,10 @@
 //! What all requests share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use sless_backend::{Backend, CodeStore, FunctionRef};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
 use crate::config::ApiConfig;
@@ -32,12 +32,15 @@ pub(crate) struct App {
     /// Held while code is put into the code store until the database knows of it, and while what the database does not know is
     /// removed.
     pub(crate) code_in_use: Mutex<()>,
-    pub(crate) draining: AtomicBool,
+    /// Changes with each commit of records.
+    pub(crate) news: watch::Receiver<()>,
+    /// Cancelled once no more calls are taken.
+    pub(crate) draining: CancellationToken,
 }
 
 impl App {
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.draining.is_cancelled()
     }
 
     /// A function that is there, also while it is being deleted.

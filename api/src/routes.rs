@@ -1,11 +1,13 @@
 //! `/v1`, health and metrics: each handler parses, calls and renders.
 
+mod builds;
 mod functions;
 mod input;
 mod invocations;
 pub(crate) mod invoke;
 mod logs;
 mod render;
+mod revisions;
 mod system;
 mod triggers;
 mod upload;
@@ -36,6 +38,10 @@ pub(crate) fn router(app: Arc<App>, admin: bool) -> Router {
             get(functions::read).put(functions::put).patch(functions::patch).delete(functions::delete),
         )
         .route("/functions/{name}/upload", post(upload::upload))
+        .route("/functions/{name}/build", get(builds::read))
+        .route("/functions/{name}/build/logs", get(builds::logs))
+        .route("/functions/{name}/revisions", get(revisions::list))
+        .route("/functions/{name}/rollback", post(revisions::rollback))
         .route("/functions/{name}/invocations", get(invocations::list))
         .route("/functions/{name}/logs", get(logs::of_function))
         .route("/triggers", get(triggers::list).post(triggers::create))

@@ -8,7 +8,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -128,7 +127,9 @@ impl Server {
 
         let table = Arc::new(Table::default());
         let metrics = Arc::new(Metrics::new()?);
-        let (writer, writer_task) = Writer::start(store.clone());
+        let (stored, news) = tokio::sync::watch::channel(());
+        let (writer, writer_task) = Writer::start(store.clone(), stored);
+        let drain = CancellationToken::new();
         let app = Arc::new(App {
             auth: Auth::new(&config.token),
             proxy: Proxy::new(backend.clone(), table.clone(), config.trusted_proxies.clone()),
@@ -140,13 +141,13 @@ impl Server {
             changes: reconcile::Changes::default(),
             metrics: metrics.clone(),
             code_in_use: tokio::sync::Mutex::default(),
-            draining: false.into(),
+            news,
+            draining: drain.clone(),
             config,
             backend: backend.clone(),
         });
         let ingest = Arc::new(Ingest { backend, writer, metrics });
-        let (drain, stop, stop_ingest) =
-            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let (stop, stop_ingest) = (CancellationToken::new(), CancellationToken::new());
         let (callers, senders) = (TaskTracker::new(), TaskTracker::new());
         records::listen(ingest, &app.config.internal_listen, &senders, &stop_ingest).await?;
 
@@ -205,7 +206,6 @@ impl Server {
     /// Stops in order: refuses new calls; waits until those that run have been answered (their functions' own limits bound that);
     /// stops the backend, whose supervisors deliver their last records; takes these; closes the database.
     pub async fn shutdown(self) {
-        self.app.draining.store(true, Ordering::Relaxed);
         self.drain.cancel();
         self.callers.close();
         self.callers.wait().await;

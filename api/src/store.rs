@@ -144,6 +144,17 @@ pub(crate) struct LogLines {
     pub(crate) lines: String,
 }
 
+/// A `log` event as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogRow {
+    /// Where it stands among all that are kept: only grows.
+    pub(crate) place: i64,
+    pub(crate) id: Uuid,
+    pub(crate) seq: u32,
+    /// A JSON list, as it came.
+    pub(crate) lines: String,
+}
+
 /// The events of one function that go into the database together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Batch {
@@ -269,13 +280,23 @@ pub(crate) trait Store: Debug + Send + Sync {
         after: Option<After>,
         limit: u32,
     ) -> Result<Vec<InvocationRow>, StoreError>;
-    /// The lists of log lines of an invocation's last attempt, in order, each JSON.
+    /// The log of an attempt, in order; only what comes after `after`, if that is given.
     async fn log_lines(
         &self,
         namespace: &Namespace,
         id: Uuid,
         attempt: u32,
-    ) -> Result<Vec<String>, StoreError>;
+        after: Option<u32>,
+    ) -> Result<Vec<LogRow>, StoreError>;
+    /// The place of the last log lines of all.
+    async fn log_end(&self) -> Result<i64, StoreError>;
+    /// The log of a function's calls beyond a place, as it came in, and the place to go on from.
+    async fn function_log(
+        &self,
+        function: &FunctionRef,
+        place: i64,
+        limit: u32,
+    ) -> Result<(Vec<LogRow>, i64), StoreError>;
     /// Removes records that are older than `before` or beyond the newest `keep` of their function, a bounded number at a time.
     /// Returns how many went; zero means that there are no more.
     async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError>;

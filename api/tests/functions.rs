@@ -373,3 +373,79 @@ async fn health_and_metrics_are_open() {
     );
     assert_eq!(app.get("/metrics/functions/default/f/1").await.problem(), problem(404, "NotFound", None));
 }
+
+#[tokio::test]
+async fn a_rollback_brings_back_code_and_settings_and_is_no_new_revision() {
+    let app = TestApp::start().await;
+    let echo = Supervisor::echo();
+    app.deploy("f", &echo).await;
+    let ready = async || app.get("functions/f").await.json()["phase"] == "Ready";
+    let first = app.get("functions/f").await.json();
+    app.api("PATCH", "functions/f", json!({"env": {"A": "b"}, "labels": {"a": "b"}})).await;
+    app.upload("f", zip(&[("handler.py", "def handle(e): return 2\n")])).await;
+    app.until(ready).await;
+    let second = app.get("functions/f").await.json();
+    let listed = async |query: &str| {
+        let page = app.get(&format!("functions/f/revisions?{query}")).await.json();
+        let items = page["items"].as_array().unwrap().iter();
+        let names: Vec<_> = items.map(|r| (r["revision"].clone(), r["active"] == true)).collect();
+        (names, page["next"].as_str().map(str::to_owned))
+    };
+    let (all, next) = listed("").await;
+    assert_eq!(
+        (all.len(), next, &all[0], &all[2]),
+        (3, None, &(second["revision"].clone(), true), &(first["revision"].clone(), false))
+    );
+    let (page, next) = listed("limit=2").await;
+    assert_eq!(
+        (&page[..], &listed(&format!("limit=2&cursor={}", next.unwrap())).await.0[..]),
+        (&all[..2], &all[2..])
+    );
+
+    let back = app.api("POST", "functions/f/rollback", json!({"revision": first["revision"]})).await;
+    assert_eq!(
+        (back.status, &back.json()["env"], &back.json()["labels"]),
+        (202, &json!({}), &json!({"a": "b"}))
+    );
+    app.until(ready).await;
+    let now = app.get("functions/f").await.json();
+    assert_eq!((&now["revision"], &now["code_sha256"]), (&first["revision"], &first["code_sha256"]));
+    assert_eq!(
+        listed("").await.0.iter().map(|(_, active)| *active).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+    for (body, field) in [
+        (json!({"revision": "none"}), Some("revision")),
+        (json!({}), Some("revision")),
+        (json!({"rev": "x"}), Some("rev")),
+    ] {
+        let refused = app.api("POST", "functions/f/rollback", body).await;
+        assert_eq!(refused.problem(), problem(400, "Invalid", field));
+    }
+    let stale = app.request("POST", "functions/f/rollback").header("if-match", "\"1\"");
+    let body = Bytes::from(json!({"revision": first["revision"]}).to_string());
+    assert_eq!(
+        app.send(stale.body(Full::new(body)).unwrap()).await.problem(),
+        problem(412, "Conflict", None)
+    );
+}
+
+#[tokio::test]
+async fn the_last_build_is_shown() {
+    let app = TestApp::start().await;
+    app.api("POST", "functions", new("f")).await;
+    for path in
+        ["functions/f/build", "functions/f/build/logs", "functions/none/build", "functions/none/revisions"]
+    {
+        assert_eq!(app.get(path).await.problem(), problem(404, "NotFound", None), "{path}");
+    }
+    app.upload("f", zip(&[("handler.py", "def handle(e): pass\n")])).await;
+    app.until(async || app.get("functions/f/build").await.status == 200).await;
+    let build = app.get("functions/f/build").await.json();
+    assert_eq!((&build["phase"], &build["message"]), (&json!("Ready"), &Value::Null));
+    assert!(build["started_at"].is_string() && build["finished_at"].is_string());
+    for path in ["functions/f/build/logs", "functions/f/build/logs?follow=true"] {
+        let request = app.request("GET", path).header("accept", "application/json").body(Full::default());
+        assert_eq!(app.send(request.unwrap()).await.json(), json!({"items": [], "next": null}), "{path}");
+    }
+}

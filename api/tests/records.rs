@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
 use sless_backend::fake::FakeBackend;
-use support::{Supervisor, TestApp, function, problem};
+use support::{Events, Supervisor, TestApp, function, problem};
 
 fn id(n: u32) -> String {
     format!("0193a000-0000-7000-8000-{n:012}")
@@ -197,4 +197,47 @@ async fn records_outlive_a_restart_and_their_function() {
     app.until(async || app.get("functions/f").await.status == 404).await;
     let app = app.restart().await;
     assert_eq!(app.get(&format!("invocations/{}", id(1))).await.json()["status"], "success");
+}
+
+#[tokio::test]
+async fn an_invocations_log_is_followed_until_it_ends() {
+    let (app, _echo) = app().await;
+    app.report("f", [started(1), log(1, 1, &["one"])].join("\n")).await;
+    let mut events = Events::open(&app, &format!("invocations/{}/logs?follow=true", id(1))).await;
+    assert_eq!(events.text().await.as_deref(), Some("one"));
+    app.report("f", log(1, 2, &["two", "three"])).await;
+    assert_eq!(
+        (events.text().await.as_deref(), events.text().await.as_deref()),
+        (Some("two"), Some("three"))
+    );
+    app.report("f", [log(1, 3, &["four"]), finished(1, "success")].join("\n")).await;
+    assert_eq!((events.text().await.as_deref(), events.text().await), (Some("four"), None));
+    let whole = app.get(&format!("invocations/{}/logs?follow=true", id(1))).await;
+    assert_eq!(whole.body, "one\ntwo\nthree\nfour\n");
+    let refused = app.get(&format!("invocations/{}/logs?follow=1", id(1))).await;
+    assert_eq!(refused.problem(), problem(400, "Invalid", Some("follow")));
+}
+
+#[tokio::test]
+async fn a_functions_log_is_followed_from_now_on_until_it_is_deleted() {
+    let (app, _echo) = app().await;
+    app.report("f", [started(1), log(1, 1, &["old", "older"])].join("\n")).await;
+    let mut now = Events::open(&app, "functions/f/logs?follow=true").await;
+    let mut tail = Events::open(&app, "functions/f/logs?follow=true&tail=1").await;
+    assert_eq!(tail.text().await.as_deref(), Some("older"));
+    app.report("f", [started(2), log(2, 1, &["new"])].join("\n")).await;
+    for events in [&mut now, &mut tail] {
+        let line = events.next().await.unwrap();
+        assert_eq!((&line["text"], &line["invocation_id"]), (&json!("new"), &json!(id(2))));
+    }
+    app.api("DELETE", "functions/f", Value::Null).await;
+    assert_eq!((now.text().await, tail.text().await), (None, None));
+}
+
+#[tokio::test]
+async fn a_host_that_stops_ends_what_is_followed() {
+    let (mut app, _echo) = app().await;
+    let mut events = Events::open(&app, "functions/f/logs?follow=true").await;
+    app.server.take().unwrap().shutdown().await;
+    assert_eq!(events.text().await, None);
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sless_backend::FunctionRef;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::store::{Batch, Store, StoreError};
@@ -26,9 +26,10 @@ pub(crate) struct Writer {
 pub(crate) type WriterTask = JoinHandle<()>;
 
 impl Writer {
-    pub(crate) fn start(store: Arc<dyn Store>) -> (Self, WriterTask) {
+    /// `stored` hears of each commit.
+    pub(crate) fn start(store: Arc<dyn Store>, stored: watch::Sender<()>) -> (Self, WriterTask) {
         let (queue, waiting) = mpsc::channel(WAITING);
-        (Self { queue }, tokio::spawn(run(store, waiting)))
+        (Self { queue }, tokio::spawn(run(store, waiting, stored)))
     }
 
     /// Returns once the batch has been committed.
@@ -43,7 +44,11 @@ impl Writer {
     }
 }
 
-async fn run(store: Arc<dyn Store>, mut waiting: mpsc::Receiver<(FunctionRef, Batch, Answer)>) {
+async fn run(
+    store: Arc<dyn Store>,
+    mut waiting: mpsc::Receiver<(FunctionRef, Batch, Answer)>,
+    stored: watch::Sender<()>,
+) {
     while let Some(first) = waiting.recv().await {
         let mut batches: HashMap<FunctionRef, Batch> = HashMap::new();
         let mut answers = Vec::new();
@@ -62,6 +67,9 @@ async fn run(store: Arc<dyn Store>, mut waiting: mpsc::Receiver<(FunctionRef, Ba
             next = if rows < ROWS { waiting.try_recv().ok() } else { None };
         }
         let result = store.store_events(batches).await.map_err(Arc::new);
+        if result.is_ok() {
+            stored.send_replace(());
+        }
         for answer in answers {
             // A sender that has gone sends it again; each event is stored once.
             let _ = answer.send(result.clone());

@@ -62,8 +62,9 @@ pub(super) async fn record(
     caller: &Caller,
     ns: &str,
     id: &str,
+    role: Role,
 ) -> Result<(sless_core::Namespace, InvocationRow), Problem> {
-    let namespace = caller.enter(ns, Role::Viewer)?;
+    let namespace = caller.enter(ns, role)?;
     let not_there = || Problem::not_found(format!("invocation {id:?} in namespace {ns:?}"));
     let id: Uuid = id.parse().map_err(|_| not_there())?;
     let row = app.store.invocation(&namespace, id).await?.ok_or_else(not_there)?;
@@ -71,7 +72,7 @@ pub(super) async fn record(
 }
 
 pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, id)): Two) -> Answer {
-    let (namespace, row) = record(&app, &caller, &ns, &id).await?;
+    let (namespace, row) = record(&app, &caller, &ns, &id, Role::Viewer).await?;
     let mut object = render::invocation(&row);
     let earlier =
         if row.attempt > 1 { app.store.earlier_attempts(&namespace, row.id).await? } else { Vec::new() };

@@ -1,20 +1,22 @@
 //! `/v1/namespaces/{ns}/invocations/{id}/logs`, `/v1/namespaces/{ns}/functions/{name}/logs`.
 
+mod form;
+mod live;
+
 use std::collections::VecDeque;
 
-use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
-use axum::response::Response;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-use uuid::Uuid;
+use http::HeaderMap;
+use sless_backend::FunctionRef;
 
-use super::{Answer, Shared, Two, function_ref, input, invocations, render};
+use super::{Answer, Shared, Two, function_ref, input, invocations};
+use crate::app::App;
 use crate::auth::{Caller, Role};
 use crate::problem::Problem;
-use crate::store::{After, InvocationFilter};
+use crate::store::{After, InvocationFilter, LogRow};
+
+pub(super) use form::{Form, Line, follows};
+pub(super) use live::Live;
 
 /// Lines of a function's log, if the caller does not say how many.
 const DEFAULT_TAIL: u32 = 100;
@@ -22,50 +24,14 @@ const MAX_TAIL: u32 = 10_000;
 /// Records that are looked at together.
 const PAGE: u32 = 50;
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
-    invocation_id: Option<Uuid>,
-    time: String,
-    stream: String,
-    text: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    phase: Option<String>,
+/// The lines of a row. What can't be read was not written by a supervisor of ours, and is left out.
+fn parsed(list: &str) -> Vec<Line> {
+    serde_json::from_str(list).unwrap_or_default()
 }
 
-fn lines(lists: &[String], invocation_id: Option<Uuid>) -> impl DoubleEndedIterator<Item = Line> {
-    let parsed: Vec<Line> =
-        lists.iter().flat_map(|list| serde_json::from_str::<Vec<Line>>(list).unwrap_or_default()).collect();
-    parsed.into_iter().map(move |line| Line { invocation_id, ..line })
-}
-
-fn rendered(lines: &[Line], headers: &HeaderMap, params: &input::Params) -> Answer {
-    if params.get("follow").is_some_and(|follow| follow != "false") {
-        return Err(Problem::invalid(
-            "follow",
-            "follow: this host can't follow a log; ask again for what has come since",
-        ));
-    }
-    let accept: Vec<&str> = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .collect();
-    let mut kinds = accept.iter().map(|part| part.split(';').next().unwrap_or_default().trim());
-    // The first of the two that the caller names; a line a line for one who does not care.
-    let named = kinds.find(|kind| matches!(*kind, "application/json" | "text/plain"));
-    if named == Some("application/json") {
-        return render::json_response(StatusCode::OK, &json!({"items": lines, "next": null}));
-    }
-    let mut text = String::new();
-    for line in lines {
-        text.push_str(&line.text);
-        text.push('\n');
-    }
-    let mut response = Response::new(Body::from(text));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    Ok(response)
+/// The same, each with its invocation.
+fn of_function_line(row: &LogRow) -> Vec<Line> {
+    parsed(&row.lines).into_iter().map(|line| Line { invocation_id: Some(row.id), ..line }).collect()
 }
 
 pub(super) async fn of_invocation(
@@ -75,12 +41,18 @@ pub(super) async fn of_invocation(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let (namespace, row) = invocations::record(&app, &caller, &ns, &id).await?;
-    let lists = app.store.log_lines(&namespace, row.id, row.attempt).await?;
-    rendered(&lines(&lists, None).collect::<Vec<_>>(), &headers, &input::Params::parse(query.as_deref()))
+    let (namespace, row) = invocations::record(&app, &caller, &ns, &id, Role::Viewer).await?;
+    let form = Form::of(&headers);
+    if follows(&input::Params::parse(query.as_deref()))? {
+        let (response, live) = Live::start(app, form);
+        tokio::spawn(live::invocation(live, namespace, row.id));
+        return Ok(response);
+    }
+    let rows = app.store.log_lines(&namespace, row.id, row.attempt, None).await?;
+    Ok(form.whole(&rows.iter().flat_map(|row| parsed(&row.lines)).collect::<Vec<_>>()))
 }
 
-/// The last lines of its last calls, call by call.
+/// The last lines of its last calls, call by call; followed, what comes from now on.
 pub(super) async fn of_function(
     State(app): Shared,
     caller: Caller,
@@ -90,19 +62,38 @@ pub(super) async fn of_function(
 ) -> Answer {
     let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
     let params = input::Params::parse(query.as_deref());
+    let follow = follows(&params)?;
     let tail = params.number("tail", DEFAULT_TAIL, MAX_TAIL)? as usize;
     app.function(&function).await?;
+    let form = Form::of(&headers);
+    if !follow {
+        return Ok(form.whole(&last_lines(&app, &function, tail, i64::MAX).await?));
+    }
+    // Where "from now on" begins, before the lines up to there are gathered: none is missed and none comes twice.
+    let now = app.store.log_end().await?;
+    let last = match params.get("tail") {
+        Some(_) => last_lines(&app, &function, tail, now).await?,
+        None => Vec::new(),
+    };
+    let (response, live) = Live::start(app, form);
+    tokio::spawn(live::function(live, function, last, now));
+    Ok(response)
+}
+
+/// The last `tail` lines of those that were stored up to `end`.
+async fn last_lines(app: &App, function: &FunctionRef, tail: usize, end: i64) -> Result<Vec<Line>, Problem> {
     let mut found = VecDeque::new();
     let mut after = None;
     'pages: loop {
-        let rows = app.store.invocations(&function, &InvocationFilter::default(), after, PAGE).await?;
+        let rows = app.store.invocations(function, &InvocationFilter::default(), after, PAGE).await?;
         for row in &rows {
             // Still running, it may have written; ended without a byte, it has not.
             if row.log_bytes == Some(0) {
                 continue;
             }
-            let lists = app.store.log_lines(&function.namespace, row.id, row.attempt).await?;
-            for line in lines(&lists, Some(row.id)).rev() {
+            let rows = app.store.log_lines(&function.namespace, row.id, row.attempt, None).await?;
+            let known = rows.iter().filter(|row| row.place <= end);
+            for line in known.flat_map(of_function_line).collect::<Vec<_>>().into_iter().rev() {
                 found.push_front(line);
                 if found.len() == tail {
                     break 'pages;
@@ -114,5 +105,5 @@ pub(super) async fn of_function(
             None => break,
         }
     }
-    rendered(found.make_contiguous(), &headers, &params)
+    Ok(found.into())
 }

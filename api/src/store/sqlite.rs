@@ -22,8 +22,8 @@ use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use super::{
-    After, Batch, FunctionRow, InvocationFilter, InvocationRow, Reachable, RevisionRow, Store, StoreError,
-    TriggerRow,
+    After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Reachable, RevisionRow, Store,
+    StoreError, TriggerRow,
 };
 use crate::time::Moment;
 
@@ -215,8 +215,22 @@ impl Store for SqliteStore {
         namespace: &Namespace,
         id: Uuid,
         attempt: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        records::log_lines(self, namespace, id, attempt).await
+        after: Option<u32>,
+    ) -> Result<Vec<LogRow>, StoreError> {
+        records::log_lines(self, namespace, id, attempt, after).await
+    }
+
+    async fn log_end(&self) -> Result<i64, StoreError> {
+        records::log_end(self).await
+    }
+
+    async fn function_log(
+        &self,
+        function: &FunctionRef,
+        place: i64,
+        limit: u32,
+    ) -> Result<(Vec<LogRow>, i64), StoreError> {
+        records::function_log(self, function, place, limit).await
     }
 
     async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError> {

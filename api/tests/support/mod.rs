@@ -178,6 +178,45 @@ where
     }
 }
 
+/// Reads a `text/event-stream` as it comes.
+pub(crate) struct Events {
+    body: Incoming,
+    text: String,
+}
+
+impl Events {
+    pub(crate) async fn open(app: &TestApp, path: &str) -> Self {
+        let io = TokioIo::new(app.connect().await);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let request = app.request("GET", path).header("accept", "text/event-stream");
+        let response = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { body: response.into_body(), text: String::new() }
+    }
+
+    /// The next item; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.text = rest;
+                if let Some(data) = event.strip_prefix("data: ") {
+                    return Some(serde_json::from_str(data).unwrap());
+                }
+                continue;
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.unwrap();
+            self.text.push_str(std::str::from_utf8(frame?.unwrap().data_ref().unwrap()).unwrap());
+        }
+    }
+
+    pub(crate) async fn text(&mut self) -> Option<String> {
+        Some(self.next().await?["text"].as_str().unwrap().to_owned())
+    }
+}
+
 pub(crate) fn function(name: &str) -> FunctionRef {
     FunctionRef { namespace: "default".parse().unwrap(), name: name.parse().unwrap() }
 }

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Row, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::{SqliteStore, failed, odd};
-use crate::store::{After, Attempt, Batch, InvocationFilter, InvocationRow, LogLines, StoreError};
+use crate::store::{After, Attempt, Batch, InvocationFilter, InvocationRow, LogLines, LogRow, StoreError};
 use crate::time::Moment;
 
 /// Rows of one statement. A few sizes only, so that each is prepared once; a statement with many rows saves the way to SQLite's
@@ -249,16 +249,52 @@ pub(super) async fn page(
     query.fetch_all(&store.readers).await.map_err(failed("list records"))?.iter().map(invocation).collect()
 }
 
+fn log_row(row: &SqliteRow) -> Result<LogRow, StoreError> {
+    Ok(LogRow {
+        place: row.try_get("row").map_err(odd)?,
+        id: row.try_get("id").map_err(odd)?,
+        seq: row.try_get("seq").map_err(odd)?,
+        lines: row.try_get("lines").map_err(odd)?,
+    })
+}
+
 pub(super) async fn log_lines(
     store: &SqliteStore,
     namespace: &Namespace,
     id: Uuid,
     attempt: u32,
-) -> Result<Vec<String>, StoreError> {
-    let sql = "SELECT l.lines FROM log_lines l JOIN owners o ON o.id = l.owner
-               WHERE l.id = ? AND o.namespace = ? AND l.attempt = ? ORDER BY l.seq";
-    let query = sqlx::query_scalar(sql).bind(id).bind(namespace.as_str()).bind(attempt);
-    query.fetch_all(&store.readers).await.map_err(failed("read log lines"))
+    after: Option<u32>,
+) -> Result<Vec<LogRow>, StoreError> {
+    let sql = "SELECT l.row, l.id, l.seq, l.lines FROM log_lines l JOIN owners o ON o.id = l.owner
+               WHERE l.id = ? AND o.namespace = ? AND l.attempt = ? AND l.seq > ? ORDER BY l.seq";
+    let query = sqlx::query(sql).bind(id).bind(namespace.as_str()).bind(attempt);
+    let rows = query.bind(after.map_or(-1, i64::from)).fetch_all(&store.readers).await;
+    rows.map_err(failed("read log lines"))?.iter().map(log_row).collect()
+}
+
+pub(super) async fn log_end(store: &SqliteStore) -> Result<i64, StoreError> {
+    let query = sqlx::query_scalar("SELECT coalesce(max(row), 0) FROM log_lines");
+    query.fetch_one(&store.readers).await.map_err(failed("find the end of the logs"))
+}
+
+pub(super) async fn function_log(
+    store: &SqliteStore,
+    f: &FunctionRef,
+    place: i64,
+    limit: u32,
+) -> Result<(Vec<LogRow>, i64), StoreError> {
+    // First, so that what comes in meanwhile is left for the next time.
+    let end = log_end(store).await?;
+    // Once all lines have gone, their numbers begin anew.
+    let place = if end < place { 0 } else { place };
+    let sql = "SELECT row, id, seq, lines FROM log_lines WHERE row > ? AND row <= ?
+               AND owner = (SELECT id FROM owners WHERE namespace = ? AND function = ?) ORDER BY row LIMIT ?";
+    let query = sqlx::query(sql).bind(place).bind(end).bind(f.namespace.as_str()).bind(f.name.as_str());
+    let rows = query.bind(limit).fetch_all(&store.readers).await.map_err(failed("read log lines"))?;
+    let rows: Vec<LogRow> = rows.iter().map(log_row).collect::<Result<_, _>>()?;
+    // All of it was looked at, unless the page is full: nobody has to look through the others' lines again.
+    let next = rows.last().filter(|_| rows.len() == limit as usize).map_or(end, |row| row.place);
+    Ok((rows, next))
 }
 
 pub(super) async fn expire(store: &SqliteStore, before: Moment, keep: u32) -> Result<u64, StoreError> {

@@ -261,10 +261,50 @@ async fn log_lines_are_kept_once_in_their_order_and_go_with_their_record() {
         store.store_events(HashMap::from([(function("f"), batch.clone())])).await.unwrap();
     }
     let namespace = "default".parse().unwrap();
-    assert_eq!(store.log_lines(&namespace, id, 1).await.unwrap(), [r#"["a"]"#, r#"["b"]"#]);
-    assert_eq!(store.log_lines(&"other".parse().unwrap(), id, 1).await.unwrap(), Vec::<String>::new());
+    let lines = async |after| {
+        let rows = store.log_lines(&namespace, id, 1, after).await.unwrap();
+        rows.into_iter().map(|row| row.lines).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(None).await, [r#"["a"]"#, r#"["b"]"#]);
+    assert_eq!((lines(Some(1)).await, lines(Some(2)).await), (vec![r#"["b"]"#.to_owned()], Vec::new()));
+    assert_eq!(store.log_lines(&"other".parse().unwrap(), id, 1, None).await.unwrap(), Vec::new());
     assert_eq!(store.expire(Moment(11), 10).await.unwrap(), 1);
-    assert_eq!(store.log_lines(&namespace, id, 1).await.unwrap(), Vec::<String>::new());
+    assert_eq!(lines(None).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_functions_log_goes_on_where_it_was_left() {
+    let (_folder, store) = open().await;
+    let write = async |name: &str, n: u128, seqs: std::ops::Range<u32>| {
+        let lines = |seq| format!("[{:?}]", format!("{name} {seq}"));
+        let logs = seqs.map(|seq| LogLines { id: Uuid::from_u128(n), attempt: 1, seq, lines: lines(seq) });
+        let attempts = vec![attempt(n, Some(started(10)), None)];
+        let batch = Batch { attempts, logs: logs.collect() };
+        store.store_events(HashMap::from([(function(name), batch)])).await.unwrap();
+    };
+    let read = async |place: i64, limit: u32| {
+        let (rows, next) = store.function_log(&function("f"), place, limit).await.unwrap();
+        (rows.into_iter().map(|row| row.lines).collect::<Vec<_>>(), next)
+    };
+    assert_eq!((store.log_end().await.unwrap(), read(0, 9).await), (0, (Vec::new(), 0)));
+    write("f", 1, 1..2).await;
+    let now = store.log_end().await.unwrap();
+    write("g", 2, 1..4).await;
+    write("f", 1, 2..5).await;
+    let (lines, next) = read(now, 2).await;
+    assert_eq!(lines, [r#"["f 2"]"#, r#"["f 3"]"#]);
+    let (lines, next) = read(next, 2).await;
+    assert_eq!(lines, [r#"["f 4"]"#]);
+    write("g", 2, 4..9).await;
+    let (lines, end) = read(next, 2).await;
+    assert_eq!(
+        (lines, end),
+        (Vec::new(), store.log_end().await.unwrap()),
+        "the others' lines are passed over"
+    );
+    while store.expire(Moment(11), 10).await.unwrap() > 0 {}
+    write("f", 3, 1..2).await;
+    assert_eq!(read(end, 2).await.0, [r#"["f 1"]"#], "numbers that begin anew hide nothing");
 }
 
 #[tokio::test]

@@ -1,0 +1,144 @@
+//! `/v1/namespaces/{ns}/functions/{name}/build[/logs]`.
+
+use std::path::{Path as FilePath, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use axum::extract::{Path, RawQuery, State};
+use http::{HeaderMap, StatusCode};
+use serde_json::json;
+use sless_backend::{BuildStatus, FunctionRef};
+use sless_core::Phase;
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+
+use super::logs::{Form, Line, Live, follows};
+use super::{Answer, Shared, Two, function_ref, input, render};
+use crate::app::App;
+use crate::auth::{Caller, Role};
+use crate::problem::Problem;
+use crate::time::Moment;
+
+/// Between looks at the log of a build that runs.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+async fn last(app: &App, function: &FunctionRef) -> Result<BuildStatus, Problem> {
+    app.function(function).await?;
+    app.backend.build(function).ok_or_else(|| {
+        Problem::not_found(format!(
+            "build of function {:?} yet: it begins with the first upload",
+            function.name.as_str()
+        ))
+    })
+}
+
+pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, name)): Two) -> Answer {
+    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let build = last(&app, &function).await?;
+    render::json_response(
+        StatusCode::OK,
+        &json!({
+            "phase": build.phase,
+            "started_at": Moment::from(build.started_at),
+            "finished_at": build.finished_at.map(Moment::from),
+            "message": build.message,
+        }),
+    )
+}
+
+pub(super) async fn logs(
+    State(app): Shared,
+    caller: Caller,
+    Path((ns, name)): Two,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let follow = follows(&input::Params::parse(query.as_deref()))?;
+    let build = last(&app, &function).await?;
+    let form = Form::of(&headers);
+    if follow {
+        let (response, live) = Live::start(app, form);
+        tokio::spawn(run(live, function, build.started_at, build.log));
+        return Ok(response);
+    }
+    let Some(path) = build.log else { return Ok(form.whole(&[])) };
+    let read = tokio::task::spawn_blocking(move || sless_builder::read_log(&path)).await;
+    let lines = match read {
+        Ok(Ok(lines)) => lines,
+        Ok(Err(error)) => return Err(Problem::internal("read the log of a build", &error)),
+        Err(error) => return Err(Problem::internal("read the log of a build", &error)),
+    };
+    let lines: Vec<_> = lines
+        .into_iter()
+        .map(|l| Line { invocation_id: None, time: l.time, stream: l.stream, text: l.text, phase: None })
+        .collect();
+    Ok(form.whole(&lines))
+}
+
+/// All of a build's log, until the build ends.
+async fn run(mut live: Live, function: FunctionRef, began: SystemTime, log: Option<PathBuf>) {
+    if !live.begin().await {
+        return;
+    }
+    let mut tail = Tail::default();
+    loop {
+        // Its state first: all lines are written before the end is told. Another build's lines are not this one's.
+        let build = live.app.backend.build(&function).filter(|build| build.started_at == began);
+        let ended = build.is_none_or(|build| matches!(build.phase, Phase::Ready | Phase::Failed));
+        let lines = match &log {
+            Some(path) => tail.read(path).await,
+            None => Vec::new(),
+        };
+        if !live.lines(lines).await || ended || !live.wait(LOOK_EVERY, false).await {
+            break;
+        }
+    }
+    live.end().await;
+}
+
+/// A file of JSON lines that grows.
+#[derive(Debug, Default)]
+struct Tail {
+    file: Option<File>,
+    /// The beginning of a line whose end is not written yet.
+    rest: Vec<u8>,
+}
+
+impl Tail {
+    /// The lines that have come since the last time; none while the file is not there or can't be read.
+    async fn read(&mut self, path: &FilePath) -> Vec<Line> {
+        if self.file.is_none() {
+            self.file = File::open(path).await.ok();
+        }
+        let Some(file) = &mut self.file else { return Vec::new() };
+        if let Err(error) = file.read_to_end(&mut self.rest).await {
+            tracing::warn!(error = %error, path = %path.display(), "failed to read the log of a build");
+        }
+        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines: Vec<u8> = self.rest.drain(..whole).collect();
+        lines.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_come_once_and_when_they_are_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut tail = Tail::default();
+        assert!(tail.read(&path).await.is_empty());
+        let mut file = std::fs::File::create(&path).unwrap();
+        let line = |text: &str| format!(r#"{{"time":"t","stream":"stdout","text":"{text}"}}"#);
+        let texts = |lines: Vec<Line>| lines.into_iter().map(|l| l.text).collect::<Vec<_>>();
+        write!(file, "{}\n{}", line("a"), &line("b")[..9]).unwrap();
+        assert_eq!(texts(tail.read(&path).await), ["a"]);
+        writeln!(file, "{}\nnonsense\n{}", &line("b")[9..], line("c")).unwrap();
+        assert_eq!(texts(tail.read(&path).await), ["b", "c"]);
+        assert!(tail.read(&path).await.is_empty());
+    }
+}
