@@ -238,6 +238,7 @@ class Host:
         """Stop it if it still runs; nothing that it started may be left."""
         try:
             self.stop()
+            assert b"panicked" not in self.out_path.read_bytes() + self.err_path.read_bytes(), self.log()
             deadline = time.monotonic() + 3
             while (left := self.family()) and time.monotonic() < deadline:
                 time.sleep(0.02)
