@@ -384,6 +384,7 @@ def test_a_full_disk_under_the_spool(host, sink, lang, small_disk):
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["limit", "disk"])
+@pytest.mark.only("py")
 def test_what_is_let_go_goes_in_order(host, sink, lang, small_disk, full):
     """Past the limit, on a disk with room and on one without: first log lines, then texts, last whole outcomes, the oldest first, and all of it is counted."""
     h = host(lang, **SIZED, SLESS_SPOOL_DIR=small_disk / "spool", SLESS_SPOOL_LIMIT_BYTES=1 << 20)
@@ -442,7 +443,7 @@ def test_a_gibibyte_of_output_in_one_call(host, sink, lang):
     assert h.post({}, timeout=70).status == 200 and resident(h) < small + 12_000
 
 
-TIMEOUTS = {"py": 1000, "js": 300}     # a worker of Node's takes longer to start
+TIMEOUTS = {"py": 1000, "js": 200}     # a worker of Node's takes longer to start
 
 
 def test_a_thousand_timeouts_in_a_row(host, sink, lang):
@@ -509,3 +510,90 @@ def test_a_drain_under_load_loses_no_call(host, sink, lang, ran):
     assert sorted(begun) == sorted(a.id for a in fine), "begun and answered are the same calls"
     ends = settled(sink, fine, within=1)
     assert ends.keys() == set(begun)
+
+
+# Each does harm to its own worker at most; `e["do"]` says whether to. Then the statuses that a call may be answered with.
+HOSTILE = {
+    "closes its descriptors": ("os.closerange(3, 1024)", "for (let i = 3; i < 1024; i++) try { fs.closeSync(i) } catch {}", {200, 502}),
+    "closes its output": ("os.close(1); os.close(2)", "fs.closeSync(1); fs.closeSync(2)", {200, 500, 502}),
+    # Which may look like a long frame of a kind that is skipped: then its answer is skipped with it.
+    "writes garbage into its channel": ("[spoil(n) for n in range(3, 30)]", "for (let i = 3; i < 30; i++) spoil(i)", {200, 500, 502, 504}),
+    "returns from its child too": ("os.fork()", "cp.spawnSync('sh', ['-c', 'kill -9 $$'])", {200, 502}),
+    "stops its parent": ("tell(os.getppid(), signal.SIGSTOP); time.sleep(0.3); tell(os.getppid(), signal.SIGKILL)", "tell(process.ppid, 'SIGSTOP'); tell(process.ppid, 'SIGKILL')", {200, 502, 500}),
+    "stops itself": ("os.kill(os.getpid(), signal.SIGSTOP)", "process.kill(process.pid, 'SIGSTOP')", {504}),
+    "stops its group": ("os.killpg(0, signal.SIGSTOP)", "process.kill(0, 'SIGSTOP')", {504}),
+    "kills its group": ("os.killpg(0, signal.SIGKILL)", "process.kill(0, 'SIGKILL')", {502}),
+    "kills all it can": ("tell(-1, signal.SIGKILL)", "tell(-1, 'SIGKILL')", {200, 502, 500}),
+    "has no room for files": ("resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0)); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); resource.setrlimit(resource.RLIMIT_CPU, (1, 1))",
+                              "cp.spawnSync('prlimit', ['--pid', String(process.pid), '--nofile=0:0', '--fsize=0:0'])", {200, 500, 502}),
+    "has no room for memory": ("resource.setrlimit(resource.RLIMIT_AS, (0, 0)); bytearray(1 << 26)", "cp.spawnSync('prlimit', ['--pid', String(process.pid), '--as=0:0']); Buffer.alloc(1 << 28)", {200, 500, 502, 504}),
+    "has many threads": ("[threading.Thread(target=time.sleep, args=(60,), daemon=True).start() for _ in range(2000)]", "for (let i = 0; i < 40; i++) new (require('worker_threads').Worker)('setTimeout(() => {}, 60000)', { eval: true })", {200, 500, 502, 504}),
+    "removes its folder": ("shutil.rmtree(os.getcwd(), ignore_errors=True); os.chdir('/')", "fs.rmSync(process.cwd(), { recursive: true, force: true }); process.chdir('/')", {200, 500, 502}),
+    "prints what looks like marks": ("os.write(1, bytes(range(256)) * 40 + b'\\x00\\xff\\x1b]0;x\\x07' * 999); os.write(2, b'\\x1e{}\\n' * 999)", "fs.writeSync(1, Buffer.alloc(9999, Buffer.from([...Array(256).keys()]))); fs.writeSync(2, '\\x1e{}\\n'.repeat(999))", {200}),
+    "asks for SIGIO on its channel": ("[(fcntl.fcntl(n, fcntl.F_SETOWN, -os.getpgrp()), fcntl.fcntl(n, fcntl.F_SETFL, fcntl.fcntl(n, fcntl.F_GETFL) | os.O_ASYNC)) for n in map(int, os.listdir('/proc/self/fd')) if os.path.exists(f'/proc/self/fd/{n}')]",
+                                     "cp.spawnSync('sh', ['-c', 'exit 3'])", {200, 500, 502}),
+    "makes its channel block": ("[os.set_blocking(int(n), True) for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')]", "cp.spawnSync('true', { stdio: 'inherit' })", {200, 502}),
+    "shuts its channel down": ("[shut(n) for n in range(3, 30)]", "for (let i = 3; i < 30; i++) spoil(i, '')", {200, 500, 502}),
+    "forks without end": ("""
+        for _ in range(300):
+            if os.fork() == 0: time.sleep(60); os._exit(0)""", "for (let i = 0; i < 300; i++) cp.spawn('sleep', ['60'])", {200, 500, 502, 504}),
+}
+
+HOSTILE_PY = """import fcntl, os, resource, shutil, signal, socket, threading, time
+def tell(pid, number):
+    try: os.kill(pid, number)
+    except OSError as error: print(error)
+def spoil(n):
+    try: os.write(n, b"\\xff garbage \\x00" * 50)
+    except OSError: pass
+def shut(n):
+    try: socket.socket(fileno=os.dup(n)).shutdown(socket.SHUT_RDWR)
+    except OSError: pass
+def handle(e, c):
+    if e.get("do"):
+        %s
+    return {"fine": True}
+"""
+HOSTILE_JS = """const fs = require('fs'), cp = require('child_process')
+const tell = (pid, number) => { try { process.kill(pid, number) } catch (error) { console.log(error.message) } }
+const spoil = (n, what = '\\xff garbage \\x00'.repeat(50)) => { try { fs.writeSync(n, what) } catch {} }
+exports.handle = async (e) => { if (e.do) { %s }; return { fine: true } }
+"""
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_handler_harms_its_own_worker_alone(host, sink, lang, what):
+    """Beside it another worker goes on, after it calls are answered, and nothing of it stays."""
+    py, js, allowed = HOSTILE[what]
+    code = HOSTILE_PY % py.strip() if lang == "py" else HOSTILE_JS % js
+    h = host(lang, **{lang: code}, SLESS_TIMEOUT_SEC=2, SLESS_KILL_GRACE_SEC=0.3, SLESS_WORKERS=2, SLESS_MIN_WORKERS=2)
+    h.wait(lambda: h.metric("sless_workers", state="ready") == 2, 10)
+    answers = [h.post({"do": 1})]
+    assert answers[0].status in allowed and answers[0].seconds < 2.5, answers
+    if what != "removes its folder":    # there is nothing to load any more
+        deadline = time.monotonic() + 8
+        while (after := h.post({})).status != 200:
+            # What it did to its worker may show with the next call.
+            assert after.status in (500, 502, 504) and time.monotonic() < deadline, after
+            answers.append(after)
+        assert after.json == {"fine": True}
+        answers.append(after)
+    settled(sink, answers)
+    assert h.process.poll() is None and h.admin("/health").status == 200
+
+
+def test_hostile_callers(host, sink, lang):
+    """Heads and bodies that come a byte at a time or never, connections that only wait: others are served as ever, and what they took is given back."""
+    h = host(lang, py="def handle(e, c):\n    return {'n': e.get('n')}\n", js="exports.handle = (e) => ({ n: e.n })\n")
+    h.post({"n": 0})
+    fds, small = h.open_fds(), resident(h)
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", h.port), 5)) for _ in range(800)]
+        for n, s in enumerate(idle):
+            s.sendall((b"", b"POST / HT", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33000000\r\n\r\n{", b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel")[n % 4])
+        answers = [h.post({"n": n}) for n in range(200)]
+        assert [(a.status, a.json) for a in answers] == [(200, {"n": n}) for n in range(200)] and max(a.seconds for a in answers) < 1
+        assert resident(h) < small + 40_000
+    h.wait(lambda: h.open_fds() <= fds + 4, 5)
+    settled(sink, answers)
+    assert {e["invocation_id"] for e in sink.events} - {a.id for a in answers}.union({e["invocation_id"] for e in sink.events[:2]}) == set(), "no record of what never came"

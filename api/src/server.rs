@@ -270,7 +270,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    // A caller may end its side once its request is out: that is no hanging up.
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).half_close(true);
     let mut connection = std::pin::pin!(builder.serve_connection(io, service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
