@@ -13,6 +13,7 @@ use crate::problem::Problem;
 use crate::proxy::{Proxy, Table};
 use crate::reconcile::Changes;
 use crate::store::{FunctionRow, Store};
+use crate::vault::Vault;
 
 #[derive(Debug)]
 pub(crate) struct App {
@@ -21,6 +22,7 @@ pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) code: Arc<dyn CodeStore>,
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) vault: Vault,
     pub(crate) table: Arc<Table>,
     pub(crate) proxy: Proxy,
     pub(crate) changes: Changes,

@@ -1,14 +1,18 @@
 //! Who calls: bearer tokens, what they are bound to and what their role allows.
 
+mod token;
+
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use sless_backend::Secret;
 use sless_core::Namespace;
-use subtle::ConstantTimeEq;
 
 use crate::problem::{Code, Problem};
+use crate::store::Store;
+use crate::time::Moment;
+
+pub(crate) use token::{Fresh, TokenHash};
 
 /// What a token allows; each also what those before it do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -34,6 +38,25 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
 }
 
+impl Role {
+    pub(crate) const ALL: [Self; 4] = [Self::Viewer, Self::Invoker, Self::Deployer, Self::Admin];
+
+    #[must_use]
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Invoker => "invoker",
+            Self::Deployer => "deployer",
+            Self::Admin => "admin",
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+}
+
 impl Caller {
     /// The namespace that the path names, if the caller may do there what needs `role`.
     ///
@@ -46,8 +69,7 @@ impl Caller {
             return Err(not_there());
         }
         if self.role < role {
-            let (has, needs) =
-                (format!("{:?}", self.role).to_lowercase(), format!("{role:?}").to_lowercase());
+            let (has, needs) = (self.role.as_str(), role.as_str());
             return Err(Problem::new(
                 Code::Forbidden,
                 format!("the token's role is {has}, this needs {needs}"),
@@ -61,24 +83,30 @@ impl Caller {
 #[derive(Debug)]
 pub(crate) struct Auth {
     /// Of `API_TOKEN`; a digest, so that lengths don't show in how long the comparison takes.
-    admin: [u8; 32],
+    admin: TokenHash,
 }
 
 impl Auth {
     #[must_use]
     pub(crate) fn new(token: &Secret) -> Self {
-        Self { admin: Sha256::digest(token.reveal()).into() }
+        Self { admin: TokenHash::of(token.reveal()) }
     }
 
+    /// Asks the store each time, so that a token that was deleted is refused from then on, whichever process deleted it.
+    ///
     /// # Errors
-    /// `Unauthorized` without a valid token.
-    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    /// `Unauthorized` without a valid token, and what the store says.
+    pub(crate) async fn caller(&self, store: &dyn Store, headers: &HeaderMap) -> Result<Caller, Problem> {
         let token = bearer(headers).ok_or_else(Problem::unauthorized)?;
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        if bool::from(digest.ct_eq(&self.admin)) {
+        let hash = TokenHash::of(token);
+        if self.admin.is(&hash) {
             return Ok(Caller { namespace: None, subject: "API_TOKEN".to_owned(), role: Role::Admin });
         }
-        Err(Problem::unauthorized())
+        let row = store.token_by_hash(&hash).await?.ok_or_else(Problem::unauthorized)?;
+        if row.expires_at.is_some_and(|end| end <= Moment::now()) {
+            return Err(Problem::unauthorized());
+        }
+        Ok(Caller { namespace: Some(row.namespace), subject: row.name.as_str().to_owned(), role: row.role })
     }
 }
 
@@ -94,20 +122,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_token_is_taken() {
-        let auth = Auth::new(&Secret::new("s3cret"));
-        for (value, good) in [
-            ("Bearer s3cret", true),
-            ("bearer  s3cret", true),
-            ("Bearer s3cre", false),
-            ("Basic s3cret", false),
-            ("Bearer ", false),
-            ("s3cret", false),
+    fn only_bearer_tokens_are_taken() {
+        for (value, token) in [
+            ("Bearer s3cret", Some("s3cret")),
+            ("bearer  s3cret", Some("s3cret")),
+            ("Basic s3cret", None),
+            ("Bearer ", None),
+            ("s3cret", None),
         ] {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
-            assert_eq!(auth.caller(&headers).is_ok(), good, "{value}");
+            assert_eq!(bearer(&headers), token, "{value}");
         }
-        assert_eq!(auth.caller(&HeaderMap::new()).unwrap_err().code, Code::Unauthorized);
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn roles_are_known_by_their_names() {
+        for role in Role::ALL {
+            assert_eq!(Role::parse(role.as_str()), Some(role));
+            assert_eq!(serde_json::to_value(role).unwrap(), role.as_str());
+        }
+        assert_eq!(Role::parse("king"), None);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct ApiConfig {
     pub external_url: Option<String>,
     /// The SQLite database's file; made if it isn't there.
     pub database: PathBuf,
+    /// The file with the key that secrets are encrypted with; made if it isn't there. Who loses it loses the secrets.
+    pub secrets_key: PathBuf,
     /// For uploads on their way in; on the same file system as the code store is best.
     pub temp_dir: PathBuf,
     /// `MAX_UPLOAD_BYTES`.

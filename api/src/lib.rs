@@ -29,6 +29,7 @@ mod routes;
 mod server;
 mod store;
 mod time;
+mod vault;
 
 pub use config::{ApiConfig, Listen};
 pub use server::{Server, StartError};

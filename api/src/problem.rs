@@ -29,8 +29,7 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    #[cfg(test)]
-    const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::AlreadyExists,
         Self::BadGateway,
         Self::Conflict,
@@ -162,6 +161,15 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// As an error, for what goes on without a caller.
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.response(|bytes| axum::body::Body::new(Full::new(bytes)))
@@ -180,6 +188,9 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Exists => Self::new(Code::AlreadyExists, "something of this name exists already"),
             StoreError::Stale => Self::stale(),
+            StoreError::NoSecret(name) => {
+                Self::invalid("secrets", format!("secrets: there is no secret {name:?} in this namespace"))
+            }
             StoreError::Gone => Self::new(Code::NotFound, "it is not there any more"),
             StoreError::Failed { .. } => Self::internal("use the database", &error),
         }

@@ -13,7 +13,7 @@ use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::problem::chain;
+use crate::problem::{Problem, chain};
 use crate::store::{FunctionRow, RevisionRow};
 use crate::time::Moment;
 
@@ -97,10 +97,16 @@ async fn bring(app: &App, function: FunctionRef, again: &mut BTreeSet<FunctionRe
     }
 }
 
-fn revision(row: &FunctionRow, revision: RevisionRow) -> Revision {
+/// A revision as the backend is to run it today.
+pub(crate) async fn revision(
+    app: &App,
+    row: &FunctionRow,
+    revision: RevisionRow,
+) -> Result<Revision, Problem> {
     // What a revision does not fix is always that of today.
     let settings = row.settings.clone().with_revised_of(&revision.settings);
-    Revision { name: revision.name, runtime: row.runtime.clone(), settings, code: revision.code }
+    let secrets = app.vault.variables(&*app.store, &row.function.namespace, &settings.secrets).await?;
+    Ok(Revision { name: revision.name, runtime: row.runtime.clone(), settings, code: revision.code, secrets })
 }
 
 /// Whether that was all; `false` while a deletion goes on.
@@ -119,11 +125,12 @@ async fn wish(app: &App, function: &FunctionRef) -> Result<bool, AnyError> {
         Some(active) => app.store.revision(row.id, active).await?,
         None => None,
     };
-    let spec = FunctionSpec {
-        function: function.clone(),
-        wanted: revision(&row, wanted),
-        serving: serving.map(|serving| revision(&row, serving)),
+    let serving = match serving {
+        Some(serving) => Some(revision(app, &row, serving).await?),
+        None => None,
     };
+    let spec =
+        FunctionSpec { function: function.clone(), wanted: revision(app, &row, wanted).await?, serving };
     app.backend.apply_function(spec, Generation(row.generation)).await?;
     Ok(true)
 }

@@ -6,9 +6,15 @@ mod input;
 mod invocations;
 pub(crate) mod invoke;
 mod logs;
+mod openapi;
+mod operation;
+mod operations;
 mod render;
 mod revisions;
+mod schemas;
+mod secrets;
 mod system;
+mod tokens;
 mod triggers;
 mod upload;
 
@@ -18,12 +24,15 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use sless_backend::FunctionRef;
+use sless_core::{FieldError, Namespace};
 
 use crate::app::App;
-use crate::auth::{Caller, Role};
+use crate::auth::Caller;
 use crate::problem::{Code, Problem};
 
 type Shared = State<Arc<App>>;
@@ -31,40 +40,17 @@ type Answer = Result<Response, Problem>;
 
 /// All addresses; those for operators only where they are wanted.
 pub(crate) fn router(app: Arc<App>, admin: bool) -> Router {
-    let functions = Router::new()
-        .route("/functions", get(functions::list).post(functions::create))
-        .route(
-            "/functions/{name}",
-            get(functions::read).put(functions::put).patch(functions::patch).delete(functions::delete),
-        )
-        .route("/functions/{name}/upload", post(upload::upload))
-        .route("/functions/{name}/build", get(builds::read))
-        .route("/functions/{name}/build/logs", get(builds::logs))
-        .route("/functions/{name}/revisions", get(revisions::list))
-        .route("/functions/{name}/rollback", post(revisions::rollback))
-        .route("/functions/{name}/invocations", get(invocations::list))
-        .route("/functions/{name}/logs", get(logs::of_function))
-        .route("/triggers", get(triggers::list).post(triggers::create))
-        .route(
-            "/triggers/{name}",
-            get(triggers::read).put(triggers::put).patch(triggers::patch).delete(triggers::delete),
-        )
-        .route("/invocations/{id}", get(invocations::read))
-        .route("/invocations/{id}/logs", get(logs::of_invocation));
-    let v1 = Router::new()
-        .route("/v1/whoami", get(system::whoami))
-        .nest("/v1/namespaces/{ns}", functions)
-        .layer(DefaultBodyLimit::disable());
-    let mut router = v1;
+    let mut operations = operations::all();
     if admin {
-        router = router
-            .route("/health", get(system::health))
-            .route("/ready", get(system::ready))
-            .route("/metrics", get(system::metrics))
-            .route("/metrics/targets", get(system::targets))
-            .route("/metrics/functions/{ns}/{name}/{n}", get(system::function_metrics));
+        operations.extend(operations::admin());
+    }
+    let description = Bytes::from(openapi::document(&operations).to_string());
+    let mut router = Router::new().route("/openapi.json", get(async move || openapi::page(description)));
+    for operation in operations {
+        router = operation.mount(router, &app);
     }
     router
+        .layer(DefaultBodyLimit::disable())
         .method_not_allowed_fallback(not_allowed)
         .fallback(not_found)
         .layer(axum::middleware::from_fn(refuse_odd_names))
@@ -93,29 +79,42 @@ async fn refuse_odd_names(request: Request, next: Next) -> Response {
     response
 }
 
-/// Who calls. Asked for before anything else, so that nobody without a token learns what is there.
+/// Who calls; the guard has asked already.
 impl FromRequestParts<Arc<App>> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        app.auth.caller(&parts.headers)
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
+        parts.extensions.get().cloned().ok_or_else(Problem::unauthorized)
+    }
+}
+
+/// The namespace that the path names, which the caller may enter with the role that the operation needs.
+#[derive(Debug, Clone)]
+struct Entered(Namespace);
+
+impl FromRequestParts<Arc<App>> for Entered {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
+        parts.extensions.get().cloned().ok_or_else(Problem::unauthorized)
+    }
+}
+
+impl Entered {
+    /// A name that the path holds, of something that is there; one that can't be a name is not there.
+    fn named<N: std::str::FromStr<Err = FieldError>>(&self, what: &str, name: &str) -> Result<N, Problem> {
+        name.parse().map_err(|_| self.no(what, name))
+    }
+
+    fn no(&self, what: &str, name: &str) -> Problem {
+        Problem::not_found(format!("{what} {name:?} in namespace {:?}", self.0.as_str()))
+    }
+
+    /// The function that the path names.
+    fn function(&self, name: &str) -> Result<FunctionRef, Problem> {
+        Ok(FunctionRef { namespace: self.0.clone(), name: self.named("function", name)? })
     }
 }
 
 /// `{ns}` and `{name}` of a path.
 type Two = axum::extract::Path<(String, String)>;
-/// `{ns}` of a path.
-type One = axum::extract::Path<String>;
-
-/// The function that the path names, for a caller whose role is enough.
-fn function_ref(
-    caller: &Caller,
-    ns: &str,
-    name: &str,
-    role: Role,
-) -> Result<sless_backend::FunctionRef, Problem> {
-    let namespace = caller.enter(ns, role)?;
-    let name =
-        name.parse().map_err(|_| Problem::not_found(format!("function {name:?} in namespace {ns:?}")))?;
-    Ok(sless_backend::FunctionRef { namespace, name })
-}

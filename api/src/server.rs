@@ -34,6 +34,7 @@ use crate::proxy::{Lingering, Proxy, ResponseBody, Table};
 use crate::reconcile;
 use crate::routes;
 use crate::store::{SqliteStore, Store, StoreError};
+use crate::vault::Vault;
 use heads::Checked;
 
 /// A head that has not come whole by then ends the connection.
@@ -55,6 +56,12 @@ pub enum StartError {
         path: PathBuf,
         #[source]
         source: StoreErrorSource,
+    },
+    #[error("read or make the key of the secrets in {path:?}")]
+    SecretsKey {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
     },
     #[error("set up the metrics")]
     Metrics(#[from] prometheus::Error),
@@ -109,6 +116,8 @@ impl Server {
             path: config.database.clone(),
             source: StoreErrorSource(source),
         })?);
+        let vault = Vault::open(&config.secrets_key)
+            .map_err(|source| StartError::SecretsKey { path: config.secrets_key.clone(), source })?;
         let listener = bind("API_LISTEN", config.listen).await?;
         let local_addr = listener.local_addr().unwrap_or(config.listen);
         let public = match config.public_listen {
@@ -137,6 +146,7 @@ impl Server {
             metrics_addr: reachable(admin_addr).to_string(),
             store,
             code,
+            vault,
             table,
             changes: reconcile::Changes::default(),
             metrics: metrics.clone(),

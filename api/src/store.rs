@@ -1,7 +1,9 @@
 //! What is kept: functions, triggers and records in a database, uploaded zips beside it. The only place that speaks SQL.
 
 mod code;
+mod secrets;
 mod sqlite;
+mod tokens;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -14,7 +16,9 @@ use uuid::Uuid;
 use crate::time::Moment;
 
 pub use code::DirStore;
+pub(crate) use secrets::{SecretRow, Secrets};
 pub(crate) use sqlite::SqliteStore;
+pub(crate) use tokens::{TokenRow, Tokens};
 
 /// Why the store did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +32,9 @@ pub(crate) enum StoreError {
     /// What should be changed isn't there.
     #[error("it is not there")]
     Gone,
+    /// A function names a secret that isn't there.
+    #[error("there is no secret {0:?}")]
+    NoSecret(String),
     /// May be tried again.
     #[error("{action}")]
     Failed {
@@ -207,7 +214,7 @@ pub(crate) struct After {
 
 /// What the API keeps. Lists are newest first.
 #[async_trait]
-pub(crate) trait Store: Debug + Send + Sync {
+pub(crate) trait Store: Tokens + Secrets + Debug + Send + Sync {
     async fn insert_function(
         &self,
         function: &FunctionRef,

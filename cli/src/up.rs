@@ -64,6 +64,7 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         token,
         external_url: settings.external_url,
         database: private.join("sless.db"),
+        secrets_key: private.join("secrets.key"),
         temp_dir: data.uploads()?,
         max_upload_bytes: settings.max_upload_bytes,
         retention: Duration::from_secs(u64::from(settings.retention_days) * 24 * 60 * 60),

@@ -11,15 +11,17 @@ mod runtime;
 mod seconds;
 mod settings;
 mod trigger;
+mod variables;
 
 pub use digest::Digest;
 pub use entrypoint::Entrypoint;
-pub use name::{FunctionName, Namespace, SecretName, TriggerName};
+pub use name::{FunctionName, Namespace, SecretName, TokenName, TriggerName};
 pub use phase::Phase;
 pub use runtime::Runtime;
 pub use seconds::Seconds;
 pub use settings::{FunctionSettings, Kind, Retry, SETTINGS, Setting};
 pub use trigger::TriggerKind;
+pub use variables::variables;
 
 /// What is wrong with one field of what somebody wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -115,6 +115,10 @@ name!(
     /// The name of a secret in its namespace.
     SecretName, "name", check_name
 );
+name!(
+    /// The name of a token in its namespace.
+    TokenName, "name", check_name
+);
 
 #[cfg(test)]
 mod tests {

@@ -12,9 +12,8 @@ use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
 use super::logs::{Form, Line, Live, follows};
-use super::{Answer, Shared, Two, function_ref, input, render};
+use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
-use crate::auth::{Caller, Role};
 use crate::problem::Problem;
 use crate::time::Moment;
 
@@ -31,8 +30,8 @@ async fn last(app: &App, function: &FunctionRef) -> Result<BuildStatus, Problem>
     })
 }
 
-pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, name)): Two) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
+    let function = entered.function(&name)?;
     let build = last(&app, &function).await?;
     render::json_response(
         StatusCode::OK,
@@ -47,12 +46,12 @@ pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, name)): T
 
 pub(super) async fn logs(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let function = entered.function(&name)?;
     let follow = follows(&input::Params::parse(query.as_deref()))?;
     let build = last(&app, &function).await?;
     let form = Form::of(&headers);

@@ -8,9 +8,8 @@ use sha2::{Digest as _, Sha256};
 use sless_backend::{CodeRef, FunctionRef};
 use sless_core::{FunctionSettings, Runtime, SETTINGS};
 
-use super::{Answer, One, Shared, Two, function_ref, input, render};
+use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
-use crate::auth::{Caller, Role};
 use crate::problem::{Code, Problem};
 use crate::store::{FunctionRow, RevisionRow, StoreError};
 use crate::time::Moment;
@@ -33,19 +32,10 @@ const READ_ONLY: &[&str] = &[
 /// How often a change is tried on a function that others change at the same time.
 const TRIES: usize = 8;
 
-pub(super) async fn list(
-    State(app): Shared,
-    caller: Caller,
-    Path(ns): One,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    let namespace = caller.enter(&ns, Role::Viewer)?;
-    let params = input::Params::parse(query.as_deref());
-    let limit = params.limit()?;
-    let mut rows = app.store.functions(&namespace, params.cursor_id("f")?, limit + 1).await?;
-    let more = rows.len() > limit as usize;
-    rows.truncate(limit as usize);
-    let next = rows.last().filter(|_| more).map(|row| input::cursor("f", &row.id.to_string()));
+pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): RawQuery) -> Answer {
+    let page = input::Page::parse(query.as_deref(), "f")?;
+    let rows = app.store.functions(&entered.0, page.below, page.limit + 1).await?;
+    let (rows, next) = page.cut(rows, |row| row.id);
     let mut items = Vec::with_capacity(rows.len());
     for row in &rows {
         items.push(render::function(&app, row).await?);
@@ -53,35 +43,30 @@ pub(super) async fn list(
     render::list(items, next)
 }
 
-pub(super) async fn create(State(app): Shared, caller: Caller, Path(ns): One, body: Body) -> Answer {
-    let namespace = caller.enter(&ns, Role::Deployer)?;
+pub(super) async fn create(State(app): Shared, entered: Entered, body: Body) -> Answer {
     let object = input::object(body).await?;
-    let name = input::string(&object, "name")?.ok_or_else(|| Problem::invalid("name", "name: is missing"))?;
-    let function = FunctionRef { namespace, name: name.parse()? };
+    let function = FunctionRef { namespace: entered.0, name: input::name(&object)?.parse()? };
     let (runtime, settings) = parse(&app, &object, None)?;
     let row = insert(&app, &function, &runtime, &settings).await?;
     render::one(StatusCode::CREATED, row.version, &render::function(&app, &row).await?)
 }
 
-pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, name)): Two) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
+    let function = entered.function(&name)?;
     let row = app.function(&function).await?;
     render::one(StatusCode::OK, row.version, &render::function(&app, &row).await?)
 }
 
 pub(super) async fn put(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let namespace = caller.enter(&ns, Role::Deployer)?;
-    let function = FunctionRef { namespace, name: name.parse()? };
+    let function = FunctionRef { namespace: entered.0, name: name.parse()? };
     let object = input::object(body).await?;
-    if input::string(&object, "name")?.is_some_and(|other| other != name) {
-        return Err(Problem::invalid("name", "name: must be that of the address, or missing"));
-    }
+    input::same_name(&object, &name)?;
     for _ in 0..TRIES {
         let Some(row) = app.store.function(&function).await? else {
             if headers.contains_key(http::header::IF_MATCH) {
@@ -111,12 +96,12 @@ pub(super) async fn put(
 
 pub(super) async fn patch(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Deployer)?;
+    let function = entered.function(&name)?;
     let patch = input::object(body).await?;
     if input::string(&patch, "name")?.is_some_and(|other| other != name) {
         return Err(Problem::invalid("name", "name: can't be changed"));
@@ -142,11 +127,11 @@ pub(super) async fn patch(
 
 pub(super) async fn delete(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     headers: HeaderMap,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Deployer)?;
+    let function = entered.function(&name)?;
     for _ in 0..TRIES {
         let row = app.function(&function).await?;
         input::check_if_match(&headers, row.version)?;
@@ -223,12 +208,6 @@ fn parse(
         ));
     }
     let settings = FunctionSettings::from_object(object)?;
-    if let Some(secret) = settings.secrets.first() {
-        return Err(Problem::invalid(
-            "secrets",
-            format!("secrets: there is no secret {:?} in this namespace", secret.as_str()),
-        ));
-    }
     Ok((runtime, settings))
 }
 

@@ -41,6 +41,21 @@ pub(super) fn string<'a>(object: &'a Map<String, Value>, field: &str) -> Result<
     }
 }
 
+/// The name that a body gives to what it makes.
+pub(super) fn name(object: &Map<String, Value>) -> Result<&str, Problem> {
+    string(object, "name")?.ok_or_else(|| Problem::invalid("name", "name: is missing"))
+}
+
+/// Refuses a body that names something else than its address does.
+pub(super) fn same_name(object: &Map<String, Value>, name: &str) -> Result<(), Problem> {
+    match string(object, "name")? {
+        Some(other) if other != name => {
+            Err(Problem::invalid("name", "name: must be that of the address, or missing"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses fields that nobody knows.
 pub(super) fn only_known(object: &Map<String, Value>, known: impl Fn(&str) -> bool) -> Result<(), Problem> {
     match object.keys().find(|field| !known(field)) {
@@ -122,6 +137,30 @@ impl Params {
         number.map(Some).ok_or_else(|| {
             Problem::invalid("cursor", "cursor: not one that a list of this kind has given as 'next'")
         })
+    }
+}
+
+/// Which part of a list of things that have ids.
+#[derive(Debug)]
+pub(super) struct Page {
+    kind: &'static str,
+    pub(super) limit: u32,
+    /// Goes on below this id.
+    pub(super) below: Option<i64>,
+}
+
+impl Page {
+    pub(super) fn parse(query: Option<&str>, kind: &'static str) -> Result<Self, Problem> {
+        let params = Params::parse(query);
+        Ok(Self { kind, limit: params.limit()?, below: params.cursor_id(kind)? })
+    }
+
+    /// Of one row more than asked for: the page, and where the next one begins.
+    pub(super) fn cut<T>(&self, mut rows: Vec<T>, id: impl Fn(&T) -> i64) -> (Vec<T>, Option<String>) {
+        let more = rows.len() > self.limit as usize;
+        rows.truncate(self.limit as usize);
+        let next = rows.last().filter(|_| more).map(|row| cursor(self.kind, &id(row).to_string()));
+        (rows, next)
     }
 }
 

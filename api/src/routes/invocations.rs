@@ -5,20 +5,19 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Answer, Shared, Two, function_ref, input, render};
+use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
-use crate::auth::{Caller, Role};
 use crate::problem::Problem;
 use crate::store::{After, InvocationFilter, InvocationRow};
 use crate::time::Moment;
 
 pub(super) async fn list(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let function = entered.function(&name)?;
     let params = input::Params::parse(query.as_deref());
     let limit = params.limit()?;
     let moment = |name: &str| match params.get(name).map(Moment::parse) {
@@ -57,25 +56,17 @@ fn after(parts: &[String]) -> Option<After> {
 }
 
 /// The record of an id that the path names.
-pub(super) async fn record(
-    app: &App,
-    caller: &Caller,
-    ns: &str,
-    id: &str,
-    role: Role,
-) -> Result<(sless_core::Namespace, InvocationRow), Problem> {
-    let namespace = caller.enter(ns, role)?;
-    let not_there = || Problem::not_found(format!("invocation {id:?} in namespace {ns:?}"));
+pub(super) async fn record(app: &App, entered: &Entered, id: &str) -> Result<InvocationRow, Problem> {
+    let not_there = || entered.no("invocation", id);
     let id: Uuid = id.parse().map_err(|_| not_there())?;
-    let row = app.store.invocation(&namespace, id).await?.ok_or_else(not_there)?;
-    Ok((namespace, row))
+    app.store.invocation(&entered.0, id).await?.ok_or_else(not_there)
 }
 
-pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, id)): Two) -> Answer {
-    let (namespace, row) = record(&app, &caller, &ns, &id, Role::Viewer).await?;
+pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, id)): Two) -> Answer {
+    let row = record(&app, &entered, &id).await?;
     let mut object = render::invocation(&row);
     let earlier =
-        if row.attempt > 1 { app.store.earlier_attempts(&namespace, row.id).await? } else { Vec::new() };
+        if row.attempt > 1 { app.store.earlier_attempts(&entered.0, row.id).await? } else { Vec::new() };
     // As it came from the supervisor; what is no JSON by now is shown as nothing, the rest of the record all the same.
     let kept = |text: &Option<String>| {
         text.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or(Value::Null)

@@ -4,11 +4,11 @@
 
 use std::net::IpAddr;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
+use sless_backend::FunctionRef;
 
-use super::function_ref;
+use super::{Entered, operations};
 use crate::app::App;
-use crate::auth::Role;
 use crate::problem::Problem;
 use crate::proxy::{Lingering, ResponseBody};
 
@@ -40,14 +40,16 @@ pub(crate) async fn call(
     request: Request<Lingering>,
     peer: IpAddr,
 ) -> Response<ResponseBody> {
-    let function = app
-        .auth
-        .caller(request.headers())
-        .and_then(|caller| function_ref(&caller, &target.ns, &target.name, Role::Invoker));
-    match function {
+    match function(app, &target, request.headers()).await {
         Ok(function) => app.proxy.invoke(&function, &target.path, request, peer).await,
         Err(problem) => refuse(&problem),
     }
+}
+
+/// The function, if the caller may call it: what the guard of the router does for others.
+async fn function(app: &App, target: &Target, headers: &HeaderMap) -> Result<FunctionRef, Problem> {
+    let caller = app.auth.caller(&*app.store, headers).await?;
+    Entered(caller.enter(&target.ns, operations::INVOKE)?).function(&target.name)
 }
 
 fn refuse(problem: &Problem) -> Response<ResponseBody> {

@@ -9,9 +9,8 @@ use axum::extract::{Path, RawQuery, State};
 use http::HeaderMap;
 use sless_backend::FunctionRef;
 
-use super::{Answer, Shared, Two, function_ref, input, invocations};
+use super::{Answer, Entered, Shared, Two, input, invocations};
 use crate::app::App;
-use crate::auth::{Caller, Role};
 use crate::problem::Problem;
 use crate::store::{After, InvocationFilter, LogRow};
 
@@ -36,31 +35,31 @@ fn of_function_line(row: &LogRow) -> Vec<Line> {
 
 pub(super) async fn of_invocation(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, id)): Two,
+    entered: Entered,
+    Path((_, id)): Two,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let (namespace, row) = invocations::record(&app, &caller, &ns, &id, Role::Viewer).await?;
+    let row = invocations::record(&app, &entered, &id).await?;
     let form = Form::of(&headers);
     if follows(&input::Params::parse(query.as_deref()))? {
         let (response, live) = Live::start(app, form);
-        tokio::spawn(live::invocation(live, namespace, row.id));
+        tokio::spawn(live::invocation(live, entered.0, row.id));
         return Ok(response);
     }
-    let rows = app.store.log_lines(&namespace, row.id, row.attempt, None).await?;
+    let rows = app.store.log_lines(&entered.0, row.id, row.attempt, None).await?;
     Ok(form.whole(&rows.iter().flat_map(|row| parsed(&row.lines)).collect::<Vec<_>>()))
 }
 
 /// The last lines of its last calls, call by call; followed, what comes from now on.
 pub(super) async fn of_function(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let function = entered.function(&name)?;
     let params = input::Params::parse(query.as_deref());
     let follow = follows(&params)?;
     let tail = params.number("tail", DEFAULT_TAIL, MAX_TAIL)? as usize;

@@ -5,9 +5,8 @@ use axum::extract::{Path, RawQuery, State};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Shared, Two, function_ref, functions, input, render};
+use super::{Answer, Entered, Shared, Two, functions, input, render};
 use crate::app::App;
-use crate::auth::{Caller, Role};
 use crate::problem::{Code, Problem};
 use crate::store::{FunctionRow, RevisionRow, StoreError};
 use crate::time::Moment;
@@ -16,11 +15,11 @@ const TRIES: usize = 8;
 
 pub(super) async fn list(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Viewer)?;
+    let function = entered.function(&name)?;
     let params = input::Params::parse(query.as_deref());
     let limit = params.limit()? as usize;
     let after = match params.cursor("r")? {
@@ -75,12 +74,12 @@ pub(super) async fn named(
 /// Back to an earlier revision, code and settings. Nothing is built: its code is kept as long as it is.
 pub(super) async fn rollback(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Deployer)?;
+    let function = entered.function(&name)?;
     app.function(&function).await?;
     let object = input::object(body).await?;
     for _ in 0..TRIES {

@@ -7,9 +7,8 @@ use serde_json::{Map, Value};
 use sless_backend::FunctionRef;
 use sless_core::{FunctionName, Namespace, TriggerKind, TriggerName};
 
-use super::{Answer, One, Shared, Two, functions, input, render};
+use super::{Answer, Entered, Shared, Two, functions, input, render};
 use crate::app::App;
-use crate::auth::{Caller, Role};
 use crate::problem::{Code, Problem};
 use crate::store::{StoreError, TriggerRow};
 
@@ -51,17 +50,9 @@ async fn parse(app: &App, namespace: &Namespace, object: &Map<String, Value>) ->
     Ok(Wanted { kind, function, enabled })
 }
 
-async fn trigger(
-    app: &App,
-    caller: &Caller,
-    ns: &str,
-    name: &str,
-    role: Role,
-) -> Result<TriggerRow, Problem> {
-    let namespace = caller.enter(ns, role)?;
-    let not_there = || Problem::not_found(format!("trigger {name:?} in namespace {ns:?}"));
-    let name: TriggerName = name.parse().map_err(|_| not_there())?;
-    app.store.trigger(&namespace, &name).await?.ok_or_else(not_there)
+async fn trigger(app: &App, entered: &Entered, name: &str) -> Result<TriggerRow, Problem> {
+    let parsed: TriggerName = entered.named("trigger", name)?;
+    app.store.trigger(&entered.0, &parsed).await?.ok_or_else(|| entered.no("trigger", name))
 }
 
 async fn rendered(app: &App, row: &TriggerRow) -> Result<Value, Problem> {
@@ -70,19 +61,10 @@ async fn rendered(app: &App, row: &TriggerRow) -> Result<Value, Problem> {
     Ok(render::trigger(app, row, there))
 }
 
-pub(super) async fn list(
-    State(app): Shared,
-    caller: Caller,
-    Path(ns): One,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    let namespace = caller.enter(&ns, Role::Viewer)?;
-    let params = input::Params::parse(query.as_deref());
-    let limit = params.limit()?;
-    let mut rows = app.store.triggers(&namespace, params.cursor_id("t")?, limit + 1).await?;
-    let more = rows.len() > limit as usize;
-    rows.truncate(limit as usize);
-    let next = rows.last().filter(|_| more).map(|row| input::cursor("t", &row.id.to_string()));
+pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): RawQuery) -> Answer {
+    let page = input::Page::parse(query.as_deref(), "t")?;
+    let rows = app.store.triggers(&entered.0, page.below, page.limit + 1).await?;
+    let (rows, next) = page.cut(rows, |row| row.id);
     let mut items = Vec::with_capacity(rows.len());
     for row in &rows {
         items.push(rendered(&app, row).await?);
@@ -134,35 +116,29 @@ async fn write(
     }
 }
 
-pub(super) async fn create(State(app): Shared, caller: Caller, Path(ns): One, body: Body) -> Answer {
-    let namespace = caller.enter(&ns, Role::Deployer)?;
+pub(super) async fn create(State(app): Shared, Entered(namespace): Entered, body: Body) -> Answer {
     let object = input::object(body).await?;
-    let name: TriggerName = input::string(&object, "name")?
-        .ok_or_else(|| Problem::invalid("name", "name: is missing"))?
-        .parse()?;
+    let name: TriggerName = input::name(&object)?.parse()?;
     let wanted = parse(&app, &namespace, &object).await?;
     let row = insert(&app, &namespace, &name, &wanted).await?;
     render::one(StatusCode::CREATED, row.version, &rendered(&app, &row).await?)
 }
 
-pub(super) async fn read(State(app): Shared, caller: Caller, Path((ns, name)): Two) -> Answer {
-    let row = trigger(&app, &caller, &ns, &name, Role::Viewer).await?;
+pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
+    let row = trigger(&app, &entered, &name).await?;
     render::one(StatusCode::OK, row.version, &rendered(&app, &row).await?)
 }
 
 pub(super) async fn put(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    Entered(namespace): Entered,
+    Path((_, name)): Two,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let namespace = caller.enter(&ns, Role::Deployer)?;
     let name: TriggerName = name.parse()?;
     let object = input::object(body).await?;
-    if input::string(&object, "name")?.is_some_and(|other| other != name.as_str()) {
-        return Err(Problem::invalid("name", "name: must be that of the address, or missing"));
-    }
+    input::same_name(&object, name.as_str())?;
     for _ in 0..TRIES {
         let wanted = parse(&app, &namespace, &object).await?;
         let Some(row) = app.store.trigger(&namespace, &name).await? else {
@@ -188,18 +164,18 @@ pub(super) async fn put(
 
 pub(super) async fn patch(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    trigger(&app, &caller, &ns, &name, Role::Deployer).await?;
+    trigger(&app, &entered, &name).await?;
     let patch = input::object(body).await?;
     if input::string(&patch, "name")?.is_some_and(|other| other != name) {
         return Err(Problem::invalid("name", "name: can't be changed"));
     }
     for _ in 0..TRIES {
-        let row = trigger(&app, &caller, &ns, &name, Role::Deployer).await?;
+        let row = trigger(&app, &entered, &name).await?;
         input::check_if_match(&headers, row.version)?;
         let mut object = Map::from_iter([
             ("type".to_owned(), row.kind.as_str().into()),
@@ -218,11 +194,11 @@ pub(super) async fn patch(
 
 pub(super) async fn delete(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     headers: HeaderMap,
 ) -> Answer {
-    let row = trigger(&app, &caller, &ns, &name, Role::Deployer).await?;
+    let row = trigger(&app, &entered, &name).await?;
     input::check_if_match(&headers, row.version)?;
     app.store.remove_trigger(&row.namespace, &row.name).await?;
     app.reload_routes().await?;

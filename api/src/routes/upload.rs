@@ -15,9 +15,8 @@ use sless_builder::{Limits, candidates, inspect};
 use sless_core::Digest;
 use tempfile::NamedTempFile;
 
-use super::{Answer, Shared, Two, function_ref, functions, render};
+use super::{Answer, Entered, Shared, Two, functions, render};
 use crate::app::App;
-use crate::auth::{Caller, Role};
 use crate::problem::{Code, Problem};
 use crate::store::FunctionRow;
 
@@ -25,11 +24,11 @@ const TRIES: usize = 8;
 
 pub(super) async fn upload(
     State(app): Shared,
-    caller: Caller,
-    Path((ns, name)): Two,
+    entered: Entered,
+    Path((_, name)): Two,
     request: Request,
 ) -> Answer {
-    let function = function_ref(&caller, &ns, &name, Role::Deployer)?;
+    let function = entered.function(&name)?;
     let row = app.function(&function).await?;
     let headers = request.headers().clone();
     super::input::check_if_match(&headers, row.version)?;

@@ -2,6 +2,8 @@
 
 mod functions;
 mod records;
+mod secrets;
+mod tokens;
 mod triggers;
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ impl Function {
         let revision = spec.wanted;
         let before = self.failure.take();
         self.wanted = Some((revision.clone(), generation));
-        if self.active.as_ref().is_some_and(|active| active.revision.name == revision.name) {
+        if self.active.as_ref().is_some_and(|active| active.revision.runs_as(&revision)) {
             self.building = None;
             self.dismiss_candidate();
             if let Some(State::Failing(why)) = self.active.as_ref().map(Keeper::state) {
@@ -169,7 +169,7 @@ impl Function {
             }
             return self.publish();
         }
-        let same = |r: &Revision| r.name == revision.name;
+        let same = |r: &Revision| r.runs_as(&revision);
         if before.is_none()
             && (self.candidate.as_ref().is_some_and(|c| same(&c.revision))
                 || self.building.as_ref().is_some_and(|b| same(&b.revision)))
@@ -285,8 +285,8 @@ impl Function {
     }
 
     fn active_is_wanted(&self) -> bool {
-        let wanted = self.wanted.as_ref().map(|(revision, _)| &revision.name);
-        self.active.as_ref().is_some_and(|active| Some(&active.revision.name) == wanted)
+        let wanted = self.wanted.as_ref().map(|(revision, _)| revision);
+        self.active.as_ref().is_some_and(|active| wanted.is_some_and(|r| r.runs_as(&active.revision)))
     }
 
     /// The candidate takes over; what it replaces is drained.

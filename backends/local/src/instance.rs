@@ -148,6 +148,9 @@ fn environment(
     let mut all: Vec<(OsString, OsString)> = vec![("PATH".into(), config.path.clone())];
     // The function's own PATH, if it has one, comes after ours and so wins.
     all.extend(settings.env.iter().map(|(name, value)| (name.into(), value.into())));
+    // A variable of both is the secret's: it could not be masked otherwise.
+    all.extend(revision.secrets.iter().map(|(name, value)| (name.into(), value.reveal().into())));
+    let secret_names = revision.secrets.keys().map(String::as_str).collect::<Vec<_>>().join(",");
     let texts = [
         ("SLESS_NAMESPACE", function.namespace.to_string()),
         ("SLESS_FUNCTION", function.name.to_string()),
@@ -157,6 +160,7 @@ fn environment(
         ("SLESS_INIT_TIMEOUT_SEC", settings.init_timeout_sec.to_string()),
         ("SLESS_WORKERS", settings.workers.to_string()),
         ("SLESS_CONCURRENCY", settings.concurrency.to_string()),
+        ("SLESS_SECRET_NAMES", secret_names),
         ("SLESS_EXIT_WITH_STDIN", "true".to_owned()),
         // Their last records are stored before the API stops listening, and before a deleted function's spool goes.
         ("SLESS_FLUSH_SEC", "5".to_owned()),

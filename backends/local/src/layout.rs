@@ -5,6 +5,7 @@
 //!   functions/NS/NAME/  0755  built code, readable for handlers under a uid of their own
 //!   private/            0700  hidden from every handler as a whole: it holds the proxy token
 //!     proxy-token
+//!     secrets.key             what the API encrypts secrets with
 //!     reports/NS/NAME/token   report tokens
 //!     spool/NS/NAME/          records that wait
 //!     builds/NS/NAME/         what builds came to, and their logs

@@ -75,7 +75,13 @@ impl Local {
     fn revision(&self, handler: &str) -> Revision {
         let code = self.upload(&[("handler.py", handler)]);
         let name = code.sha256.to_string()[..12].to_owned();
-        Revision { name, runtime: self.runtime(), settings: FunctionSettings::default(), code }
+        Revision {
+            name,
+            runtime: self.runtime(),
+            settings: FunctionSettings::default(),
+            code,
+            secrets: std::collections::BTreeMap::new(),
+        }
     }
 
     fn upload(&self, files: &[(&str, &str)]) -> CodeRef {

@@ -36,6 +36,7 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// `generation` only grows for a function; a call with an older one than the last is ignored. The same revision again is
     /// not built or started again, unless it has failed (then it is tried once more), but its status then tells of `generation`.
+    /// With other values in its secrets it is not built again, but gets new workers, as a new revision would.
     /// A revision that does not build or load never replaces one that answers.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
 //! What every backend must do, as one test: `suite::run(&harness).await` panics where it does not.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sless_core::{FunctionSettings, Phase};
 use tokio_stream::StreamExt;
 
-use crate::{Backend, CodeRef, FunctionRef, FunctionSpec, FunctionStatus, Generation, Revision};
+use crate::{Backend, CodeRef, FunctionRef, FunctionSpec, FunctionStatus, Generation, Revision, Secret};
 
 /// Longest wait for something to come true.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -33,6 +34,7 @@ pub trait Harness: Send + Sync {
 pub async fn run(harness: &dyn Harness) {
     becomes_ready_and_tells_of_the_generation(harness).await;
     the_same_revision_again_is_told_of_with_the_new_generation(harness).await;
+    other_values_in_its_secrets_make_new_workers_without_a_build(harness).await;
     a_revision_that_does_not_load_replaces_none_that_does(harness).await;
     an_older_generation_is_ignored(harness).await;
     what_answered_last_is_started_when_the_wanted_one_does_not_load(harness).await;
@@ -53,7 +55,8 @@ async fn revision(h: &dyn Harness, f: &FunctionRef, mark: &str, handler: &str) -
         entrypoint: format!("handler.{handler}").parse().unwrap_or_default(),
         ..Default::default()
     };
-    Revision { name: format!("{mark}{handler}"), runtime: h.runtime(), settings, code: h.code(f, mark).await }
+    let (name, secrets) = (format!("{mark}{handler}"), BTreeMap::new());
+    Revision { name, runtime: h.runtime(), settings, code: h.code(f, mark).await, secrets }
 }
 
 async fn apply(
@@ -130,6 +133,23 @@ async fn the_same_revision_again_is_told_of_with_the_new_generation(h: &dyn Harn
     assert_eq!(settled(h, &f, 4).await.generation, Generation(4));
     assert_eq!(h.backend().endpoints(&f), endpoints, "nothing was started again");
     assert_eq!(h.backend().build(&f), build, "nothing was built again");
+}
+
+async fn other_values_in_its_secrets_make_new_workers_without_a_build(h: &dyn Harness) {
+    let f = function("secrets");
+    let first = revision(h, &f, "a", "handle").await;
+    apply(h, &f, &first, None, 1).await;
+    settled(h, &f, 1).await;
+    let (built, before) = (h.backend().build(&f), h.backend().endpoints(&f));
+    let secrets = BTreeMap::from([("KEY".to_owned(), Secret::new("value"))]);
+    apply(h, &f, &Revision { secrets, ..first }, None, 2).await;
+    let status = settled(h, &f, 2).await;
+    assert_eq!((status.phase, status.active_revision.as_deref()), (Phase::Ready, Some("ahandle")));
+    assert_eq!(h.backend().build(&f), built);
+    if h.runs_processes() {
+        let now = h.backend().endpoints(&f);
+        assert!(!now.is_empty() && now != before, "the old supervisor has the old values");
+    }
 }
 
 async fn a_revision_that_does_not_load_replaces_none_that_does(h: &dyn Harness) {

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,6 +37,16 @@ pub struct Revision {
     pub runtime: Runtime,
     pub settings: FunctionSettings,
     pub code: CodeRef,
+    /// What its secrets hold today, by the names of the variables. Not part of the revision: a change makes new workers of it.
+    pub secrets: BTreeMap<String, Secret>,
+}
+
+impl Revision {
+    /// Whether workers of `other` do for this one: the same revision, and the same values in its secrets.
+    #[must_use]
+    pub fn runs_as(&self, other: &Self) -> bool {
+        self.name == other.name && self.secrets == other.secrets
+    }
 }
 
 /// What should be true of a function.

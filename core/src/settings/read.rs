@@ -9,8 +9,6 @@ use crate::{Entrypoint, FieldError, Seconds, SecretName};
 
 /// Statuses after which another attempt can make sense.
 const RETRIED: &[&str] = &["error", "timeout", "crashed", "out_of_memory", "init_failed", "lost"];
-/// All variables together, names too: well below what a process start takes.
-const ENV_MAX_BYTES: usize = 256 << 10;
 
 pub(super) fn settings(object: &Map<String, Value>) -> Result<FunctionSettings, FieldError> {
     let at = At { object, prefix: "" };
@@ -103,32 +101,7 @@ impl At<'_> {
     }
 
     fn env(&self, name: &str) -> Result<BTreeMap<String, String>, FieldError> {
-        let env = self.texts(name)?;
-        for (key, value) in &env {
-            let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-            if !key.bytes().all(plain)
-                || key.is_empty()
-                || key.as_bytes().first().is_some_and(u8::is_ascii_digit)
-            {
-                return self.fail(
-                    name,
-                    format!(
-                        "{key:?} is no name of a variable: letters, digits, '_', '.', '-', not a digit first"
-                    ),
-                );
-            }
-            if key.starts_with("SLESS_") {
-                return self.fail(name, format!("{key}: names that begin with SLESS_ are reserved"));
-            }
-            if value.contains('\0') {
-                return self.fail(name, format!("{key}: a variable's value can't hold a NUL character"));
-            }
-        }
-        if env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() > ENV_MAX_BYTES {
-            return self
-                .fail(name, format!("all variables together must have at most {ENV_MAX_BYTES} bytes"));
-        }
-        Ok(env)
+        crate::variables(name, &self.get(name)?.0)
     }
 
     fn labels(&self, name: &str) -> Result<BTreeMap<String, String>, FieldError> {

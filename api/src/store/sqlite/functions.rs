@@ -3,7 +3,7 @@ use sless_core::{Digest, FunctionSettings, Namespace, Runtime};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{SqliteStore, failed, odd, unique};
+use super::{SqliteStore, failed, odd, secrets, unique};
 use crate::store::{FunctionRow, Reachable, RevisionRow, StoreError};
 use crate::time::Moment;
 
@@ -65,7 +65,11 @@ pub(super) async fn insert(
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(f.namespace.as_str()).bind(f.name.as_str());
     let query = query.bind(runtime.as_str()).bind(settings_text(settings)).bind(Moment::now().0);
-    function(&query.fetch_one(&store.writer).await.map_err(unique("keep a function"))?)
+    let mut tx = store.write().await?;
+    secrets::check_named(&mut tx, &f.namespace, settings).await?;
+    let kept = function(&query.fetch_one(&mut *tx).await.map_err(unique("keep a function"))?)?;
+    tx.commit().await.map_err(failed("keep a function"))?;
+    Ok(kept)
 }
 
 pub(super) async fn one(store: &SqliteStore, f: &FunctionRef) -> Result<Option<FunctionRow>, StoreError> {
@@ -104,6 +108,7 @@ pub(super) async fn update(
     revision: Option<&RevisionRow>,
 ) -> Result<FunctionRow, StoreError> {
     let mut tx = store.write().await?;
+    secrets::check_named(&mut tx, &row.function.namespace, &row.settings).await?;
     if let Some(revision) = revision {
         // The same content from another zip is the same revision; it shows the zip that was uploaded last.
         let sql = "INSERT INTO revisions (function_id, name, settings, code_sha256, content_sha256, created_at) VALUES (?, ?, ?, ?, ?, ?)

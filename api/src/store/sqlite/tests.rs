@@ -79,6 +79,16 @@ async fn listed(
 }
 
 #[tokio::test]
+async fn tokens_are_found_by_their_hashes() {
+    crate::store::tokens::suite::run(&open().await.1).await;
+}
+
+#[tokio::test]
+async fn secrets_stay_while_functions_name_them() {
+    crate::store::secrets::suite::run(&open().await.1).await;
+}
+
+#[tokio::test]
 async fn a_name_is_given_once_and_a_write_over_an_old_version_is_refused() {
     let (_folder, store) = open().await;
     let row = insert(&store, "f").await;

@@ -1,0 +1,150 @@
+use async_trait::async_trait;
+use sless_backend::FunctionRef;
+use sless_core::{FunctionSettings, Namespace, SecretName};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+
+use super::{SqliteStore, failed, odd, unique};
+use crate::store::{SecretRow, Secrets, StoreError};
+use crate::time::Moment;
+
+const COLUMNS: &str = "id, namespace, name, keys, sealed, version, created_at, updated_at";
+
+fn secret(row: &SqliteRow) -> Result<SecretRow, StoreError> {
+    let text = |column| row.try_get::<&str, _>(column).map_err(odd);
+    let number = |column| row.try_get::<i64, _>(column).map_err(odd);
+    Ok(SecretRow {
+        id: number("id")?,
+        namespace: text("namespace")?.parse().map_err(odd)?,
+        name: text("name")?.parse().map_err(odd)?,
+        keys: serde_json::from_str(text("keys")?).map_err(odd)?,
+        sealed: row.try_get("sealed").map_err(odd)?,
+        version: number("version")?.unsigned_abs(),
+        created_at: Moment(number("created_at")?),
+        updated_at: Moment(number("updated_at")?),
+    })
+}
+
+fn list(keys: &[String]) -> String {
+    serde_json::Value::from(keys).to_string()
+}
+
+/// Fails if `settings` name a secret that isn't there. In the transaction that writes them: the write holds the secret's row, so that
+/// it can't go meanwhile.
+pub(super) async fn check_named(
+    tx: &mut SqliteConnection,
+    namespace: &Namespace,
+    settings: &FunctionSettings,
+) -> Result<(), StoreError> {
+    for name in &settings.secrets {
+        let query = sqlx::query("UPDATE secrets SET version = version WHERE namespace = $1 AND name = $2");
+        let query = query.bind(namespace.as_str()).bind(name.as_str());
+        let held = query.execute(&mut *tx).await.map_err(failed("look for a secret"))?;
+        if held.rows_affected() == 0 {
+            return Err(StoreError::NoSecret(name.as_str().to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The functions that name a secret, with their ids. Called when the secret's row is held.
+async fn naming(
+    tx: &mut SqliteConnection,
+    secret: &SecretRow,
+) -> Result<Vec<(i64, FunctionRef)>, StoreError> {
+    let query = sqlx::query("SELECT id, name, settings FROM functions WHERE namespace = $1 ORDER BY id");
+    let rows = query.bind(secret.namespace.as_str()).fetch_all(tx).await;
+    let mut found = Vec::new();
+    for row in rows.map_err(failed("find what names a secret"))? {
+        let text = |column| row.try_get::<&str, _>(column).map_err(odd);
+        let settings: serde_json::Value = serde_json::from_str(text("settings")?).map_err(odd)?;
+        let named = settings.get("secrets").and_then(serde_json::Value::as_array);
+        if named.is_some_and(|list| list.iter().any(|name| name == secret.name.as_str())) {
+            let name = text("name")?.parse().map_err(odd)?;
+            let id = row.try_get("id").map_err(odd)?;
+            found.push((id, FunctionRef { namespace: secret.namespace.clone(), name }));
+        }
+    }
+    Ok(found)
+}
+
+#[async_trait]
+impl Secrets for SqliteStore {
+    async fn insert_secret(
+        &self,
+        namespace: &Namespace,
+        name: &SecretName,
+        keys: &[String],
+        sealed: &[u8],
+    ) -> Result<SecretRow, StoreError> {
+        let sql = format!(
+            "INSERT INTO secrets (namespace, name, keys, sealed, version, created_at, updated_at)
+             VALUES ($1, $2, $3, $4, 1, $5, $5) RETURNING {COLUMNS}"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
+        let query = query.bind(list(keys)).bind(sealed).bind(Moment::now().0);
+        secret(&query.fetch_one(&self.writer).await.map_err(unique("keep a secret"))?)
+    }
+
+    async fn update_secret(&self, row: &SecretRow) -> Result<(SecretRow, Vec<FunctionRef>), StoreError> {
+        let mut tx = self.write().await?;
+        let sql = format!(
+            "UPDATE secrets SET keys = $1, sealed = $2, updated_at = $3, version = version + 1
+             WHERE id = $4 AND version = $5 RETURNING {COLUMNS}"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(list(&row.keys)).bind(&row.sealed);
+        let query = query.bind(Moment::now().0).bind(row.id).bind(row.version.cast_signed());
+        let written = query.fetch_optional(&mut *tx).await.map_err(failed("change a secret"))?;
+        let changed = secret(&written.ok_or(StoreError::Stale)?)?;
+        let mut told = Vec::new();
+        for (id, function) in naming(&mut tx, row).await? {
+            let sql = "UPDATE functions SET generation = generation + 1, version = version + 1 WHERE id = $1";
+            let query = sqlx::query(sql).bind(id).execute(&mut *tx);
+            query.await.map_err(failed("tell of a changed secret"))?;
+            told.push(function);
+        }
+        tx.commit().await.map_err(failed("change a secret"))?;
+        Ok((changed, told))
+    }
+
+    async fn secret(
+        &self,
+        namespace: &Namespace,
+        name: &SecretName,
+    ) -> Result<Option<SecretRow>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM secrets WHERE namespace = $1 AND name = $2");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
+        let row = query.fetch_optional(&self.readers).await.map_err(failed("read a secret"))?;
+        row.as_ref().map(secret).transpose()
+    }
+
+    async fn secrets(
+        &self,
+        namespace: &Namespace,
+        below: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<SecretRow>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM secrets WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str());
+        let query = query.bind(below.unwrap_or(i64::MAX)).bind(limit);
+        query.fetch_all(&self.readers).await.map_err(failed("list secrets"))?.iter().map(secret).collect()
+    }
+
+    async fn remove_secret(&self, row: &SecretRow) -> Result<Option<FunctionRef>, StoreError> {
+        let mut tx = self.write().await?;
+        let query = sqlx::query("DELETE FROM secrets WHERE id = $1 AND version = $2");
+        let query = query.bind(row.id).bind(row.version.cast_signed());
+        let gone = query.execute(&mut *tx).await.map_err(failed("remove a secret"))?;
+        if gone.rows_affected() == 0 {
+            return Err(StoreError::Stale);
+        }
+        // Without a commit it is still there.
+        if let Some((_, function)) = naming(&mut tx, row).await?.into_iter().next() {
+            return Ok(Some(function));
+        }
+        tx.commit().await.map_err(failed("remove a secret"))?;
+        Ok(None)
+    }
+}

@@ -1,0 +1,79 @@
+use async_trait::async_trait;
+use sless_core::{Namespace, TokenName};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{SqliteStore, failed, odd, unique};
+use crate::auth::{Role, TokenHash};
+use crate::store::{StoreError, TokenRow, Tokens};
+use crate::time::Moment;
+
+const COLUMNS: &str = "id, namespace, name, role, created_at, expires_at";
+
+fn token(row: &SqliteRow) -> Result<TokenRow, StoreError> {
+    let text = |column| row.try_get::<&str, _>(column).map_err(odd);
+    let role = text("role")?;
+    Ok(TokenRow {
+        id: row.try_get("id").map_err(odd)?,
+        namespace: text("namespace")?.parse().map_err(odd)?,
+        name: text("name")?.parse().map_err(odd)?,
+        role: Role::parse(role).ok_or_else(|| odd(std::io::Error::other(format!("role {role:?}"))))?,
+        created_at: Moment(row.try_get("created_at").map_err(odd)?),
+        expires_at: row.try_get::<Option<i64>, _>("expires_at").map_err(odd)?.map(Moment),
+    })
+}
+
+#[async_trait]
+impl Tokens for SqliteStore {
+    async fn insert_token(
+        &self,
+        namespace: &Namespace,
+        name: &TokenName,
+        role: Role,
+        hash: &TokenHash,
+        expires_at: Option<Moment>,
+    ) -> Result<TokenRow, StoreError> {
+        let sql = format!(
+            "INSERT INTO tokens (namespace, name, role, hash, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6) RETURNING {COLUMNS}"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
+        let query = query.bind(role.as_str()).bind(&hash.bytes()[..]).bind(Moment::now().0);
+        let query = query.bind(expires_at.map(|m| m.0));
+        token(&query.fetch_one(&self.writer).await.map_err(unique("keep a token"))?)
+    }
+
+    async fn token(&self, namespace: &Namespace, name: &TokenName) -> Result<Option<TokenRow>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM tokens WHERE namespace = $1 AND name = $2");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
+        let row = query.fetch_optional(&self.readers).await.map_err(failed("read a token"))?;
+        row.as_ref().map(token).transpose()
+    }
+
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<TokenRow>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM tokens WHERE hash = $1");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(&hash.bytes()[..]);
+        let row = query.fetch_optional(&self.readers).await.map_err(failed("look for a token"))?;
+        row.as_ref().map(token).transpose()
+    }
+
+    async fn tokens(
+        &self,
+        namespace: &Namespace,
+        below: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<TokenRow>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM tokens WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str());
+        let query = query.bind(below.unwrap_or(i64::MAX)).bind(limit);
+        query.fetch_all(&self.readers).await.map_err(failed("list tokens"))?.iter().map(token).collect()
+    }
+
+    async fn remove_token(&self, namespace: &Namespace, name: &TokenName) -> Result<(), StoreError> {
+        let query = sqlx::query("DELETE FROM tokens WHERE namespace = $1 AND name = $2");
+        let query = query.bind(namespace.as_str()).bind(name.as_str());
+        let gone = query.execute(&self.writer).await.map_err(failed("remove a token"))?;
+        if gone.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,193 @@
+//! Encrypts what secrets hold. The key lies in a file beside the database, never in it: who has the one alone can read nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use chacha20poly1305::aead::{Aead, Payload};
+use chacha20poly1305::{Key, KeyInit, XChaCha20Poly1305, XNonce};
+use sless_backend::Secret;
+use sless_core::{Namespace, SecretName};
+
+use crate::problem::{Code, Problem};
+use crate::store::{SecretRow, Store};
+
+const KEY_BYTES: usize = 32;
+/// So long that a random one never comes twice.
+const NONCE_BYTES: usize = 24;
+/// The first byte of what is sealed says how: XChaCha20-Poly1305, the nonce in front.
+const FORM: u8 = 1;
+
+/// See the module.
+pub(crate) struct Vault {
+    cipher: XChaCha20Poly1305,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vault").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Vault {
+    /// Reads the key in the file `path`, or makes one.
+    ///
+    /// # Errors
+    /// If the file can't be read or made, or holds no key: a new one in its place would make every secret unreadable.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let text = match fs::read_to_string(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                make(path)?;
+                fs::read_to_string(path)?
+            }
+            other => other?,
+        };
+        let key = STANDARD.decode(text.trim()).ok().filter(|key| key.len() == KEY_BYTES);
+        let key = key.ok_or_else(|| {
+            let says =
+                format!("it must hold {KEY_BYTES} bytes in Base64; put it back from a backup, or remove it and set all secrets anew");
+            io::Error::new(io::ErrorKind::InvalidData, says)
+        })?;
+        Ok(Self { cipher: XChaCha20Poly1305::new(Key::from_slice(&key)), path: path.to_owned() })
+    }
+
+    /// # Errors
+    /// If the system has no random numbers to give.
+    pub(crate) fn seal(
+        &self,
+        namespace: &Namespace,
+        name: &SecretName,
+        values: &BTreeMap<String, String>,
+    ) -> Result<Vec<u8>, Problem> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).map_err(|error| Problem::internal("encrypt a secret", &error))?;
+        let text =
+            serde_json::to_vec(values).map_err(|error| Problem::internal("encrypt a secret", &error))?;
+        // Bound to its name: a row that is copied to another one can't be read there.
+        let owner = owner(namespace, name);
+        let payload = Payload { msg: &text, aad: owner.as_bytes() };
+        let sealed = self.cipher.encrypt(XNonce::from_slice(&nonce), payload);
+        let sealed = sealed.map_err(|error| Problem::internal("encrypt a secret", &error))?;
+        Ok([&[FORM][..], &nonce, &sealed].concat())
+    }
+
+    /// What [`Vault::seal`] has sealed with the same key; `None` if it was another key, or the bytes are not the same.
+    #[must_use]
+    pub(crate) fn unseal(&self, row: &SecretRow) -> Option<BTreeMap<String, String>> {
+        let (nonce, sealed) = row.sealed.strip_prefix(&[FORM])?.split_at_checked(NONCE_BYTES)?;
+        let owner = owner(&row.namespace, &row.name);
+        let payload = Payload { msg: sealed, aad: owner.as_bytes() };
+        let text = self.cipher.decrypt(XNonce::from_slice(nonce), payload).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// The variables that these secrets make; of two with the same key the later one counts. What is not there any more (of a
+    /// revision that is not the wanted one) makes none.
+    ///
+    /// # Errors
+    /// If one can't be decrypted, and what the store says.
+    pub(crate) async fn variables(
+        &self,
+        store: &dyn Store,
+        namespace: &Namespace,
+        names: &[SecretName],
+    ) -> Result<BTreeMap<String, Secret>, Problem> {
+        let mut variables = BTreeMap::new();
+        for name in names {
+            let Some(row) = store.secret(namespace, name).await? else { continue };
+            let values = self.unseal(&row).ok_or_else(|| {
+                let says = format!(
+                    "the secret {:?} in namespace {:?} was not encrypted with the key in {}: put the right key there, or set the secret anew",
+                    name.as_str(),
+                    namespace.as_str(),
+                    self.path.display()
+                );
+                Problem::new(Code::Internal, says)
+            })?;
+            variables.extend(values.into_iter().map(|(key, value)| (key, Secret::new(value))));
+        }
+        Ok(variables)
+    }
+}
+
+fn owner(namespace: &Namespace, name: &SecretName) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// A key that is there whole or not at all, and that never replaces one.
+fn make(path: &Path) -> io::Result<()> {
+    let mut key = [0; KEY_BYTES];
+    getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
+    let fresh = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    writeln!(file, "{}", STANDARD.encode(key))?;
+    file.sync_all()?;
+    let linked = fs::hard_link(&fresh, path);
+    fs::remove_file(&fresh)?;
+    match linked {
+        // Somebody else was quicker: theirs counts.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::time::Moment;
+
+    fn row(name: &str, sealed: Vec<u8>) -> SecretRow {
+        SecretRow {
+            id: 1,
+            namespace: "default".parse().unwrap(),
+            name: name.parse().unwrap(),
+            keys: Vec::new(),
+            sealed,
+            version: 1,
+            created_at: Moment(0),
+            updated_at: Moment(0),
+        }
+    }
+
+    #[test]
+    fn only_the_same_key_opens_the_same_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let vault = Vault::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let values = BTreeMap::from([("PASSWORD".to_owned(), "s3cr3t-value".to_owned())]);
+        let of = row("db", Vec::new());
+        let sealed = vault.seal(&of.namespace, &of.name, &values).unwrap();
+        assert!(!sealed.windows(6).any(|part| part == b"s3cr3t"));
+        assert_ne!(vault.seal(&of.namespace, &of.name, &values).unwrap(), sealed, "never the same nonce");
+        assert_eq!(Vault::open(&path).unwrap().unseal(&row("db", sealed.clone())), Some(values));
+        assert_eq!(vault.unseal(&row("other", sealed.clone())), None);
+        for n in 0..sealed.len() {
+            let mut bent = sealed.clone();
+            bent[n] ^= 1;
+            assert_eq!(vault.unseal(&row("db", bent)), None, "byte {n}");
+        }
+        assert_eq!(vault.unseal(&row("db", sealed[..10].to_vec())), None);
+        let other = Vault::open(&folder.path().join("other")).unwrap();
+        assert_eq!(other.unseal(&row("db", sealed)), None);
+    }
+
+    #[test]
+    fn a_file_that_holds_no_key_is_refused_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        fs::write(&path, "c2hvcnQ=").unwrap();
+        assert!(Vault::open(&path).unwrap_err().to_string().contains("backup"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "c2hvcnQ=");
+        make(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "c2hvcnQ=", "never replaced");
+    }
+}
