@@ -310,6 +310,13 @@ impl Decoder {
             if !skip && !(kind::READY..=kind::WAIT).contains(&kind) {
                 return Err(FrameError::UnknownKind { kind });
             }
+            if skip && length > self.max_payload {
+                // No protocol of ours will ever need that: it is garbage, and skipping it would swallow what follows.
+                return Err(FrameError::Malformed {
+                    name: "unknown",
+                    reason: "longer than any frame may be",
+                });
+            }
             if skip || length > self.max_payload {
                 buf.advance(HEADER_LEN);
                 self.discard = length as usize;

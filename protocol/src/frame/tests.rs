@@ -108,3 +108,10 @@ fn kinds_above_127_are_skipped_and_others_are_fatal() {
     put_header(&mut buf, 100, 0, 0);
     assert_eq!(Decoder::new(10).decode(&mut buf), Err(FrameError::UnknownKind { kind: 100 }));
 }
+
+#[test]
+fn garbage_that_looks_like_a_long_unknown_frame_ends_the_connection() {
+    let mut buf = BytesMut::new();
+    put_header(&mut buf, 200, 0, 11);
+    assert!(matches!(Decoder::new(10).decode(&mut buf), Err(FrameError::Malformed { .. })));
+}

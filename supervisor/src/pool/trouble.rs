@@ -88,22 +88,26 @@ impl Pool {
         let failure = self.how_it_died(worker, exit);
         let killed = worker.killed.get();
         self.metrics.worker_exited(death::exit_reason(exit, killed, &failure, worker.doomed_status()), exit);
-        if before == Life::Starting && killed.is_none_or(|k| k == Kill::Memory || k == Kill::Protocol) {
+        // Somebody else's SIGKILL says nothing of the code.
+        let murdered = killed.is_none() && exit.ending == Fate::Signaled { signal: libc::SIGKILL };
+        let young = before == Life::Starting && murdered
+            || before == Life::Ready
+                && worker.served.get() == 0
+                && worker.started.elapsed() < Duration::from_secs(2);
+        if young {
+            self.young_deaths.set(self.young_deaths.get() + 1);
+            if self.young_deaths.get() > YOUNG_DEATHS {
+                let message = format!("{failure}, and so did the ones before it, without a call");
+                self.broke(Raised { kind: "WorkerExited".to_owned(), message, traceback: None }, None);
+            }
+        } else if before == Life::Starting && killed.is_none_or(|k| k == Kill::Memory || k == Kill::Protocol)
+        {
             let kind = match exit.ending {
                 Fate::NotStarted(_) => "NotStarted",
                 _ => failure.kind(),
             };
             let message = failure.to_string().replace("during the invocation", "before it was ready");
             self.init_failed(worker, Raised { kind: kind.to_owned(), message, traceback: None });
-        } else if before == Life::Ready
-            && worker.served.get() == 0
-            && worker.started.elapsed() < Duration::from_secs(2)
-        {
-            self.young_deaths.set(self.young_deaths.get() + 1);
-            if self.young_deaths.get() > YOUNG_DEATHS {
-                let message = format!("{failure}, and so did the ones before it, without a call");
-                self.broke(Raised { kind: "WorkerExited".to_owned(), message, traceback: None }, None);
-            }
         } else {
             self.young_deaths.set(0);
         }
