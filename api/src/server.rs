@@ -1,5 +1,6 @@
 //! Listens, hands each request to its part, and stops in order.
 
+mod access;
 mod heads;
 mod records;
 
@@ -304,9 +305,10 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let began = Instant::now();
+    let asked = access::Asked::new(request.method(), request.uri().path(), peer, request.headers());
     let request = request.map(Lingering::new);
     let path = request.uri().path();
-    let (part, response) = if scope != Scope::Admin && path.starts_with("/fn/") {
+    let (part, mut response) = if scope != Scope::Admin && path.starts_with("/fn/") {
         (Part::Proxy, app.proxy.public(request, peer).await)
     } else if scope == Scope::Public {
         (
@@ -322,6 +324,8 @@ async fn answer(
         let Ok(response) = router.call(request.map(axum::body::Body::new)).await;
         (Part::Api, response.map(ResponseBody::Router))
     };
-    app.metrics.request(part, response.status(), began.elapsed());
+    let took = began.elapsed();
+    app.metrics.request(part, response.status(), took);
+    asked.answered(part, &mut response, took);
     response
 }

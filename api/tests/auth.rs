@@ -154,6 +154,16 @@ async fn a_token_is_shown_once_and_ends_when_it_should() {
 }
 
 #[tokio::test]
+async fn an_answer_has_the_id_of_its_request() {
+    let app = TestApp::start().await;
+    let own = ask(&app, "GET", "/v1/whoami", None).await;
+    assert_eq!(own.headers["x-request-id"].len(), 36);
+    let given = app.request("GET", "/v1/whoami").header("x-request-id", "of-the-caller");
+    let given = app.send(given.body(Full::new(Bytes::new())).unwrap()).await;
+    assert_eq!((given.status, given.headers["x-request-id"].to_str().unwrap()), (200, "of-the-caller"));
+}
+
+#[tokio::test]
 async fn tokens_are_there_again_after_a_restart() {
     let app = TestApp::start().await;
     let viewer = token(&app, "default", "v", "viewer").await;

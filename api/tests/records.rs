@@ -190,6 +190,17 @@ async fn only_the_function_itself_delivers_and_never_on_the_public_address() {
 }
 
 #[tokio::test]
+async fn the_etag_of_a_record_changes_when_it_does() {
+    let (app, _echo) = app().await;
+    let path = format!("invocations/{}", id(1));
+    app.report("f", started(1)).await;
+    let running = app.get(&path).await.headers["etag"].clone();
+    assert_eq!(app.get(&path).await.headers["etag"], running);
+    app.report("f", finished(1, "success")).await;
+    assert_ne!(app.get(&path).await.headers["etag"], running);
+}
+
+#[tokio::test]
 async fn records_outlive_a_restart_and_their_function() {
     let (app, _echo) = app().await;
     app.report("f", [started(1), finished(1, "success")].join("\n")).await;

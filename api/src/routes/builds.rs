@@ -4,7 +4,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use axum::extract::{Path, RawQuery, State};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde_json::json;
 use sless_backend::{BuildStatus, FunctionRef};
 use sless_core::Phase;
@@ -33,15 +33,12 @@ async fn last(app: &App, function: &FunctionRef) -> Result<BuildStatus, Problem>
 pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
     let function = entered.function(&name)?;
     let build = last(&app, &function).await?;
-    render::json_response(
-        StatusCode::OK,
-        &json!({
-            "phase": build.phase,
-            "started_at": Moment::from(build.started_at),
-            "finished_at": build.finished_at.map(Moment::from),
-            "message": build.message,
-        }),
-    )
+    render::shown(&json!({
+        "phase": build.phase,
+        "started_at": Moment::from(build.started_at),
+        "finished_at": build.finished_at.map(Moment::from),
+        "message": build.message,
+    }))
 }
 
 pub(super) async fn logs(

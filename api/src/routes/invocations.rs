@@ -1,7 +1,6 @@
 //! `/v1/namespaces/{ns}/functions/{name}/invocations`, `/v1/namespaces/{ns}/invocations/{id}`.
 
 use axum::extract::{Path, RawQuery, State};
-use http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -85,5 +84,5 @@ pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, id)): Tw
         Value::Object(object)
     });
     object.insert("earlier_attempts".to_owned(), Value::Array(earlier.collect()));
-    render::json_response(StatusCode::OK, &object)
+    render::shown(&object)
 }

@@ -3,11 +3,12 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, ETAG, HeaderValue};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 use sless_backend::{BuildStatus, Generation};
-use sless_core::Phase;
+use sless_core::{Digest, Phase};
 
 use super::input::etag;
 use crate::app::App;
@@ -30,6 +31,19 @@ pub(super) fn one(status: StatusCode, version: u64, value: &impl Serialize) -> R
     let mut response = json_response(status, value)?;
     let (name, tag) = etag(version);
     response.headers_mut().insert(name, tag);
+    Ok(response)
+}
+
+/// One object that counts no writes: its `ETag` is a hash of how it looks.
+pub(super) fn shown(value: &impl Serialize) -> Result<Response, Problem> {
+    let text =
+        serde_json::to_vec(value).map_err(|error| Problem::internal("write an answer as JSON", &error))?;
+    let hash = Digest::new(Sha256::digest(&text).into()).to_string();
+    let tag = HeaderValue::from_str(&format!("\"{}\"", hash.get(..16).unwrap_or(&hash)));
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ETAG, tag.map_err(|error| Problem::internal("write an ETag", &error))?);
     Ok(response)
 }
 

@@ -225,7 +225,7 @@ async fn identities_are_those_of_functions(h: &dyn Harness) {
 }
 
 async fn clean_up(h: &dyn Harness) {
-    for f in [function("first"), function("again")] {
+    for f in [function("first"), function("again"), function("secrets")] {
         let deleted = h.backend().delete_function(&f).await;
         assert!(deleted.is_ok(), "{deleted:?}");
         until(|| h.backend().status(&f).is_none().then_some(())).await;
