@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
 use crate::config::ApiConfig;
+use crate::detached::Runs;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::proxy::{Proxy, Table};
@@ -34,6 +35,8 @@ pub(crate) struct App {
     /// Held while code is put into the code store until the database knows of it, and while what the database does not know is
     /// removed.
     pub(crate) code_in_use: Mutex<()>,
+    /// Calls that the API sends by itself.
+    pub(crate) runs: Runs,
     /// Changes with each commit of records.
     pub(crate) news: watch::Receiver<()>,
     /// Cancelled once no more calls are taken.

@@ -20,6 +20,7 @@
 mod app;
 mod auth;
 mod config;
+mod detached;
 mod ingest;
 mod metrics;
 mod problem;

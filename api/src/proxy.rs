@@ -4,6 +4,7 @@
 //! connection is driven by the very task that serves the caller, so that a call wakes no other task.
 
 mod body;
+mod detached;
 mod headers;
 mod pool;
 mod table;
@@ -23,6 +24,7 @@ use sless_backend::{Backend, Endpoint, FunctionRef, Secret};
 use crate::problem::{Code, Problem};
 
 pub(crate) use body::{Lingering, ResponseBody};
+pub(crate) use detached::{Detached, Sent};
 pub(crate) use headers::Trigger;
 pub(crate) use table::{Route, Table};
 
@@ -33,6 +35,8 @@ use upstream::{Home, SendError, Upstream, UpstreamBody};
 /// Bodies of a known length up to this are read before the call is passed on, so that it can be passed on again if a supervisor
 /// refuses it. Larger ones are streamed.
 const WHOLE: u64 = 64 << 10;
+/// What is said when a call may have been taken by somebody who can't tell any more.
+const WENT_AWAY: &str = "the function's supervisor went away during the call";
 /// How often a call is offered before the caller hears that nobody takes it.
 const TRIES: usize = 4;
 
@@ -92,8 +96,9 @@ impl Proxy {
             )));
         };
         request.headers_mut().remove(http::header::AUTHORIZATION);
+        let limit = headers::wait(request.headers());
         let uri = below(path, request.uri().query());
-        self.call(&route, uri, request, peer, Trigger::Invoke).await
+        self.call(&route, uri, request, peer, Trigger::Invoke { limit }).await
     }
 
     async fn call(
@@ -122,21 +127,22 @@ impl Proxy {
             },
             _ => CallBody::streamed(body),
         };
-        self.pass_on(&route.function, call, body).await.unwrap_or_else(|refusal| problem(&refusal))
+        self.pass_on(&route.function, call, body, None).await.unwrap_or_else(|refusal| problem(&refusal))
     }
 
-    /// Offers the call to one endpoint after another, until one takes it.
+    /// Offers the call to one endpoint after another, of those that answer for the function or of `these`, until one takes it.
     async fn pass_on(
         &self,
         function: &FunctionRef,
         call: Call,
         body: CallBody,
+        these: Option<&Arc<[Endpoint]>>,
     ) -> Result<Response<ResponseBody>, Problem> {
         let mut body = Some(body);
         let mut last = "no connection".to_owned();
         for attempt in 0..TRIES {
             // Asked anew each time: what refused the last time may have been replaced.
-            let endpoints = self.backend.endpoints(function);
+            let endpoints = these.cloned().unwrap_or_else(|| self.backend.endpoints(function));
             let index = attempt % endpoints.len().max(1);
             let Some(endpoint) = endpoints.get(index) else {
                 return Err(Problem::not_ready(format!(
@@ -173,10 +179,7 @@ impl Proxy {
                 Err(SendError::NotSent(request)) => body = Some(request.into_body()),
                 Err(SendError::Broken(error)) => {
                     tracing::warn!(function = %function, error, "the supervisor went away during a call");
-                    return Err(Problem::new(
-                        Code::BadGateway,
-                        "the function's supervisor went away during the call",
-                    ));
+                    return Err(Problem::new(Code::BadGateway, WENT_AWAY));
                 }
             }
         }
@@ -227,14 +230,39 @@ fn problem(problem: &Problem) -> Response<ResponseBody> {
     problem.response(|bytes| ResponseBody::Bytes(bytes.into()))
 }
 
-/// Asks a supervisor's admin port.
+/// Asks a supervisor's admin port for a page.
 pub(crate) async fn ask_admin(
     endpoint: &Endpoint,
     path: &'static str,
     token: &Secret,
 ) -> std::io::Result<Bytes> {
+    let (status, body) = admin(endpoint, Method::GET, Uri::from_static(path), token).await?;
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(std::io::Error::other(format!("the admin port answered {status}")))
+    }
+}
+
+/// Asks a supervisor to end a call; whether it has it.
+pub(crate) async fn cancel_at(endpoint: &Endpoint, id: uuid::Uuid, token: &Secret) -> std::io::Result<bool> {
+    let uri = format!("/invocations/{id}").parse().map_err(std::io::Error::other)?;
+    match admin(endpoint, Method::DELETE, uri, token).await? {
+        (StatusCode::ACCEPTED, _) => Ok(true),
+        (StatusCode::NOT_FOUND, _) => Ok(false),
+        (status, _) => Err(std::io::Error::other(format!("the admin port answered {status}"))),
+    }
+}
+
+async fn admin(
+    endpoint: &Endpoint,
+    method: Method,
+    uri: Uri,
+    token: &Secret,
+) -> std::io::Result<(StatusCode, Bytes)> {
     let mut request = Request::new(CallBody::whole(Bytes::new()));
-    *request.uri_mut() = Uri::from_static(path);
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
     request.headers_mut().insert(http::header::HOST, HeaderValue::from_static("supervisor"));
     request.headers_mut().insert("x-sless-proxy-token", headers::secret(token));
     let mut upstream = pool::open_admin(endpoint).await?;
@@ -244,11 +272,7 @@ pub(crate) async fn ask_admin(
     let home = Home { pool: Arc::new(Pool::default()), lease: Arc::default(), index: 0, streamed: false };
     let body = UpstreamBody::new(response.into_body(), upstream, home);
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-    if status.is_success() {
-        Ok(body)
-    } else {
-        Err(std::io::Error::other(format!("the admin port answered {status}")))
-    }
+    Ok((status, body))
 }
 
 #[cfg(test)]

@@ -13,14 +13,18 @@ use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
+use crate::detached::PATIENCE;
 use crate::problem::{Problem, chain};
-use crate::store::{FunctionRow, RevisionRow};
+use crate::store::{FunctionRow, RevisionRow, StoreError};
 use crate::time::Moment;
 
 /// What did not work is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Between looks at what is old enough to go.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
+
+/// After a call's limit: time for its kill and for its record to be delivered.
+const RECORDS_COME_WITHIN: Duration = Duration::from_secs(60);
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -183,6 +187,32 @@ async fn tidy(app: &App, function: &FunctionRef) -> Result<(), AnyError> {
     Ok(())
 }
 
+/// Notes as lost what can't run any more: nothing runs longer than its function's limit, and then its record comes soon. One that
+/// comes later all the same, from a machine that was away, takes its place.
+async fn lose(app: &App) -> Result<(), StoreError> {
+    for function in app.store.unfinished().await? {
+        let limits = match app.store.function(&function).await? {
+            None => Vec::new(),
+            Some(row) => {
+                let revisions = app.store.revisions(row.id).await?.into_iter().map(|r| r.settings);
+                revisions.chain([row.settings]).map(|s| s.timeout_sec.duration()).collect()
+            }
+        };
+        let ago = |time: Duration| {
+            let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+            Moment(Moment::now().0.saturating_sub(micros))
+        };
+        let running = ago(limits.into_iter().max().unwrap_or_default().saturating_add(RECORDS_COME_WITHIN));
+        let queued = ago(PATIENCE.saturating_add(RECORDS_COME_WITHIN));
+        let why = r#"{"type":"Lost","message":"it went away before its end was known","traceback":null}"#;
+        let lost = app.store.lose(&function, running, queued, why).await?;
+        if lost > 0 {
+            tracing::warn!(function = %function, lost, "calls were lost");
+        }
+    }
+    Ok(())
+}
+
 /// Removes records that are old enough, and idle connections of the proxy, until `stop`.
 pub(crate) async fn clean(app: Arc<App>, stop: CancellationToken) {
     let mut tick = tokio::time::interval(EXPIRE_EVERY);
@@ -192,6 +222,9 @@ pub(crate) async fn clean(app: Arc<App>, stop: CancellationToken) {
             _ = tick.tick() => {}
         }
         app.proxy.sweep();
+        if let Err(error) = lose(&app).await {
+            tracing::warn!(error = %chain(&error), "failed to look for calls that are lost, trying again later");
+        }
         let age = i64::try_from(app.config.retention.as_micros()).unwrap_or(i64::MAX);
         let before = Moment(Moment::now().0.saturating_sub(age));
         loop {

@@ -11,6 +11,7 @@ mod operation;
 mod operations;
 mod render;
 mod revisions;
+mod runs;
 mod schemas;
 mod secrets;
 mod system;

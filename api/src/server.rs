@@ -28,6 +28,7 @@ use tower_service::Service;
 use crate::app::App;
 use crate::auth::Auth;
 use crate::config::ApiConfig;
+use crate::detached::Runs;
 use crate::ingest::{Ingest, Writer, WriterTask};
 use crate::metrics::{Metrics, Part};
 use crate::problem::Problem;
@@ -152,6 +153,7 @@ impl Server {
             changes: reconcile::Changes::default(),
             metrics: metrics.clone(),
             code_in_use: tokio::sync::Mutex::default(),
+            runs: Runs::default(),
             news,
             draining: drain.clone(),
             config,
@@ -220,6 +222,7 @@ impl Server {
         self.drain.cancel();
         self.callers.close();
         self.callers.wait().await;
+        self.app.runs.finish().await;
         self.app.backend.shutdown().await;
         self.stop_ingest.cancel();
         self.senders.close();

@@ -162,6 +162,20 @@ pub(crate) struct LogRow {
     pub(crate) lines: String,
 }
 
+/// A call that the API sends by itself, before a supervisor has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Queued {
+    pub(crate) id: Uuid,
+    pub(crate) at: Moment,
+    pub(crate) trigger: String,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    /// JSON, as in a `started` event.
+    pub(crate) request: Option<String>,
+    /// The invocation whose request it sends again.
+    pub(crate) replay_of: Option<Uuid>,
+}
+
 /// The events of one function that go into the database together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Batch {
@@ -176,6 +190,9 @@ pub(crate) struct InvocationRow {
     pub(crate) function: FunctionName,
     pub(crate) attempt: u32,
     pub(crate) started_at: Moment,
+    /// A supervisor has it; else it waits.
+    pub(crate) started: bool,
+    pub(crate) replay_of: Option<Uuid>,
     pub(crate) revision: Option<String>,
     pub(crate) trigger: Option<String>,
     pub(crate) method: Option<String>,
@@ -304,6 +321,18 @@ pub(crate) trait Store: Tokens + Secrets + Debug + Send + Sync {
         place: i64,
         limit: u32,
     ) -> Result<(Vec<LogRow>, i64), StoreError>;
+    /// Notes a call that waits; its events, when they come, are merged into it.
+    async fn queue(&self, function: &FunctionRef, queued: &Queued) -> Result<(), StoreError>;
+    /// Whose calls wait or run.
+    async fn unfinished(&self) -> Result<Vec<FunctionRef>, StoreError>;
+    /// Notes as `lost`, with this error (JSON), what runs since before `running_since` or waits since before `queued_since`.
+    async fn lose(
+        &self,
+        function: &FunctionRef,
+        running_since: Moment,
+        queued_since: Moment,
+        error: &str,
+    ) -> Result<u64, StoreError>;
     /// Removes records that are older than `before` or beyond the newest `keep` of their function, a bounded number at a time.
     /// Returns how many went; zero means that there are no more.
     async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError>;

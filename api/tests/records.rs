@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
 use sless_backend::fake::FakeBackend;
-use support::{Events, Supervisor, TestApp, function, problem};
+use support::{Events, Supervisor, TestApp, function, problem, recorder};
 
 fn id(n: u32) -> String {
     format!("0193a000-0000-7000-8000-{n:012}")
@@ -251,4 +251,88 @@ async fn a_host_that_stops_ends_what_is_followed() {
     let mut events = Events::open(&app, "functions/f/logs?follow=true").await;
     app.server.take().unwrap().shutdown().await;
     assert_eq!(events.text().await, None);
+}
+
+#[tokio::test]
+async fn a_replay_is_the_same_request_and_waits_until_it_is_taken() {
+    let (app, (recorder, seen)) = (TestApp::start().await, recorder(""));
+    app.deploy("f", &recorder).await;
+    app.report("f", [started(1), finished(1, "success")].join("\n")).await;
+    let path = format!("invocations/{}/replay", id(1));
+    let answer = app.api("POST", &path, Value::Null).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let again = answer.json()["invocation_id"].as_str().unwrap().to_owned();
+    let record = app.get(&format!("invocations/{again}")).await.json();
+    assert_eq!(
+        (&record["status"], &record["replay_of"], &record["trigger"], &record["request"]["text"]),
+        (&json!("queued"), &json!(id(1)), &json!("http"), &json!("a\u{0}b\u{fffd}"))
+    );
+    let queued = app.get("functions/f/invocations?status=queued").await.json();
+    assert_eq!(queued["items"].as_array().unwrap().len(), 1);
+    app.until(async || !seen.lock().unwrap().is_empty()).await;
+    assert_eq!(
+        seen.lock().unwrap()[0],
+        json!({"method": "PUT", "uri": "/a?q=1", "body": "a\u{0}b\u{fffd}".as_bytes(), "x": "y", "id": again, "trigger": "http", "token": "proxy-token"})
+    );
+    let events = [started(2), finished(2, "success")].join("\n").replace(&id(2), &again);
+    app.report("f", events).await;
+    let record = app.get(&format!("invocations/{again}")).await.json();
+    assert_eq!((&record["status"], &record["replay_of"]), (&json!("success"), &json!(id(1))));
+    assert_eq!(app.get(&format!("invocations/{}", id(1))).await.json()["replay_of"], Value::Null);
+
+    let cut = started(3).replace(r#""truncated":false"#, r#""truncated":true"#);
+    app.report("f", [cut, finished(3, "success")].join("\n")).await;
+    let refused = app.api("POST", &format!("invocations/{}/replay", id(3)), Value::Null).await;
+    assert_eq!(refused.problem(), problem(409, "Conflict", None));
+    let refused = app.api("POST", &path, json!({"revision": "none"})).await;
+    assert_eq!(refused.problem(), problem(400, "Invalid", Some("revision")));
+}
+
+#[tokio::test]
+async fn a_replay_goes_to_the_revision_that_is_named() {
+    let (app, (now, seen_now), (before, seen_before)) = (TestApp::start().await, recorder(""), recorder(""));
+    app.deploy("f", &now).await;
+    let first = app.get("functions/f").await.json()["revision"].as_str().unwrap().to_owned();
+    app.api("PATCH", "functions/f", json!({"env": {"A": "b"}})).await;
+    app.until(async || app.get("functions/f").await.json()["phase"] == "Ready").await;
+    app.report("f", [started(1), finished(1, "success")].join("\n")).await;
+    let replay = async || {
+        let path = format!("invocations/{}/replay", id(1));
+        let answer = app.api("POST", &path, json!({"revision": first})).await;
+        assert_eq!(answer.status, 202);
+        format!("invocations/{}", answer.json()["invocation_id"].as_str().unwrap())
+    };
+    let refused = replay().await;
+    app.until(async || app.get(&refused).await.json()["status"] == "lost").await;
+    assert_eq!(app.get(&refused).await.json()["error"]["type"], "NotTaken", "it does not load");
+    app.backend.serve_revision(&function("f"), &first, vec![before.endpoint.clone()]);
+    replay().await;
+    app.until(async || !seen_before.lock().unwrap().is_empty()).await;
+    assert!(seen_now.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_runs_or_waits_is_cancelled_and_what_has_ended_is_not() {
+    const RUNS: &str = "0193a000-0000-7000-8000-000000000001";
+    let (app, (recorder, seen)) = (TestApp::start().await, recorder(RUNS));
+    app.deploy("f", &recorder).await;
+    app.report("f", [started(1), started(2), finished(2, "success"), started(3)].join("\n")).await;
+    let cancel = async |id: &str| app.api("POST", &format!("invocations/{id}/cancel"), Value::Null).await;
+    assert_eq!(cancel(&id(1)).await.status, 202);
+    let asked = seen.lock().unwrap()[0].clone();
+    assert_eq!(
+        (&asked["method"], &asked["uri"], &asked["token"]),
+        (&json!("DELETE"), &json!(format!("/invocations/{RUNS}")), &json!("proxy-token"))
+    );
+    for ended in [id(2), id(3)] {
+        assert_eq!(cancel(&ended).await.problem(), problem(409, "Conflict", None), "{ended}");
+    }
+    assert_eq!(cancel(&id(9)).await.problem(), problem(404, "NotFound", None));
+
+    recorder.kill();
+    let waits = app.api("POST", &format!("invocations/{}/replay", id(2)), Value::Null).await.json();
+    let waits = waits["invocation_id"].as_str().unwrap();
+    // In between it may be on its way to a supervisor that does not answer.
+    app.until(async || cancel(waits).await.status == 202).await;
+    app.until(async || app.get(&format!("invocations/{waits}")).await.json()["status"] == "cancelled").await;
 }

@@ -18,12 +18,17 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const TOKEN: HeaderName = HeaderName::from_static("x-sless-proxy-token");
 const TRIGGER: HeaderName = HeaderName::from_static("x-sless-trigger");
 const CLIENT_IP: HeaderName = HeaderName::from_static("x-sless-client-ip");
+const TIMEOUT_MS: HeaderName = HeaderName::from_static("x-sless-timeout-ms");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// What made the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trigger {
     Http,
-    Invoke,
+    Invoke {
+        /// The caller's own limit in seconds.
+        limit: Option<u32>,
+    },
 }
 
 /// Whom a call comes from.
@@ -35,7 +40,7 @@ pub(super) struct Forwarded<'a> {
 }
 
 /// Removes what concerns one connection only, and what `Connection` names.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let lines: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
         let names = lines.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
@@ -59,6 +64,17 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     ] {
         headers.remove(name);
     }
+}
+
+/// The seconds of `Prefer: wait=N` (RFC 7240). It can only shorten a limit; what is no positive number is ignored, as a preference is.
+pub(super) fn wait(headers: &HeaderMap) -> Option<u32> {
+    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
+    let mut all = lines.flat_map(|line| line.split(',')).filter_map(|one| {
+        let (name, value) = one.split(';').next()?.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"'))
+    });
+    // The first one of several counts.
+    all.next()?.parse().ok().filter(|seconds| *seconds > 0)
 }
 
 /// The value of a token; an empty one if it holds what no header can.
@@ -140,9 +156,12 @@ pub(super) fn to_supervisor(headers: &mut HeaderMap, forwarded: &Forwarded<'_>, 
         TRIGGER,
         HeaderValue::from_static(match forwarded.trigger {
             Trigger::Http => "http",
-            Trigger::Invoke => "invoke",
+            Trigger::Invoke { .. } => "invoke",
         }),
     );
+    if let Trigger::Invoke { limit: Some(seconds) } = forwarded.trigger {
+        headers.insert(TIMEOUT_MS, HeaderValue::from(u64::from(seconds) * 1000));
+    }
     trailers
 }
 
@@ -219,6 +238,21 @@ mod tests {
         assert_eq!(headers[CLIENT_IP], "7.7.7.7");
         assert_eq!(headers[X_FORWARDED_FOR], "6.6.6.6, 7.7.7.7, 10.0.0.8, 10.0.0.9");
         assert_eq!(headers[X_FORWARDED_PROTO], "https");
+    }
+
+    #[test]
+    fn a_caller_may_want_to_wait_for_less() {
+        for (value, seconds) in [
+            ("wait=5", Some(5)),
+            ("respond-async, Wait = \"7\"; x=y, wait=9", Some(7)),
+            ("wait=0", None),
+            ("wait=soon, wait=3", None),
+            ("wait", None),
+            ("handling=lenient", None),
+        ] {
+            let headers = HeaderMap::from_iter([(PREFER, value.parse().unwrap())]);
+            assert_eq!(wait(&headers), seconds, "{value}");
+        }
     }
 
     #[test]

@@ -16,8 +16,18 @@ const MAX_JSON: usize = 1 << 20;
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 500;
 
+/// The body as a JSON object; nothing at all is one without fields.
+pub(super) async fn optional_object(body: Body) -> Result<Map<String, Value>, Problem> {
+    let whole = whole(body).await?;
+    if whole.is_empty() { Ok(Map::new()) } else { parsed(&whole) }
+}
+
 /// The body as a JSON object.
 pub(super) async fn object(body: Body) -> Result<Map<String, Value>, Problem> {
+    parsed(&whole(body).await?)
+}
+
+async fn whole(body: Body) -> Result<Bytes, Problem> {
     let whole = Limited::new(body, MAX_JSON).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
             Problem::new(Code::TooLarge, format!("a JSON body has at most {MAX_JSON} bytes"))
@@ -25,7 +35,11 @@ pub(super) async fn object(body: Body) -> Result<Map<String, Value>, Problem> {
             Problem::new(Code::Invalid, format!("the body broke off: {error}"))
         }
     })?;
-    match serde_json::from_slice(&whole.to_bytes()) {
+    Ok(whole.to_bytes())
+}
+
+fn parsed(whole: &[u8]) -> Result<Map<String, Value>, Problem> {
+    match serde_json::from_slice(whole) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(Problem::new(Code::Invalid, "the body must be a JSON object")),
         Err(error) => Err(Problem::new(Code::Invalid, format!("the body is not valid JSON: {error}"))),

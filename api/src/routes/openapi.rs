@@ -16,7 +16,7 @@ fn reference(name: &str) -> Value {
 fn content(shape: Shape) -> Option<Value> {
     let json = |schema: Value| json!({"application/json": {"schema": schema}});
     Some(match shape {
-        Shape::Object(name) => json(reference(name)),
+        Shape::Object(name) | Shape::Optional(name) => json(reference(name)),
         Shape::List(name) => json(json!({
             "type": "object",
             "required": ["items", "next"],
@@ -57,7 +57,7 @@ fn response(about: &str, content: Option<Value>) -> Value {
 
 /// What each operation can refuse, by what it is.
 fn problems(operation: &Operation) -> Vec<u16> {
-    let body = matches!(operation.takes, Shape::Object(_) | Shape::Zip);
+    let body = matches!(operation.takes, Shape::Object(_) | Shape::Optional(_) | Shape::Zip);
     let call = operation.takes == Shape::Any;
     let mut problems = match operation.access {
         Access::Open if call => vec![404, 405, 502],
@@ -124,7 +124,7 @@ fn described(operation: &Operation) -> Value {
     ]);
     let no_body = matches!(operation.method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS);
     if let Some(content) = content(operation.takes).filter(|_| !no_body) {
-        let required = operation.takes != Shape::Any;
+        let required = !matches!(operation.takes, Shape::Any | Shape::Optional(_));
         object.insert("requestBody".to_owned(), json!({"required": required, "content": content}));
     }
     match operation.access {

@@ -40,6 +40,8 @@ pub(crate) struct Param {
 pub(crate) enum Shape {
     /// One of `schemas.rs`.
     Object(&'static str),
+    /// The same, or no body at all.
+    Optional(&'static str),
     /// A page of them.
     List(&'static str),
     /// Lines in one of the three forms.

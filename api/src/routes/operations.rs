@@ -3,9 +3,11 @@
 use http::Method;
 
 use super::operation::Access::{Open, Role as Needs, Token};
-use super::operation::Shape::{Any, List, Log, Metrics, Nothing, Object, Zip};
+use super::operation::Shape::{Any, List, Log, Metrics, Nothing, Object, Optional, Zip};
 use super::operation::{Operation, Param};
-use super::{builds, functions, invocations, logs, revisions, secrets, system, tokens, triggers, upload};
+use super::{
+    builds, functions, invocations, logs, revisions, runs, secrets, system, tokens, triggers, upload,
+};
 use crate::auth::Role::{self, Admin, Deployer, Invoker, Viewer};
 
 /// The role that a call with a token needs.
@@ -191,6 +193,13 @@ fn records() -> Vec<Operation> {
             .about("Its log")
             .query(&[FOLLOW])
             .gives(200, Log),
+        Operation::post("/v1/namespaces/{ns}/invocations/{id}/replay", Invoker, runs::replay)
+            .about("Its exact request again, on the revision that answers or on the one that is named")
+            .takes(Optional("Replay"))
+            .gives(202, Object("Accepted")),
+        Operation::post("/v1/namespaces/{ns}/invocations/{id}/cancel", Invoker, runs::cancel)
+            .about("End it, if it waits or runs")
+            .gives(202, Object("Accepted")),
     ]
 }
 

@@ -210,6 +210,7 @@ fn records() -> Map<String, Value> {
         "revision": or_null("string"),
         "trigger": or_null("string"),
         "attempt": {"type": "integer"},
+        "replay_of": {"type": ["string", "null"], "format": "uuid"},
         "status": {"type": "string", "enum": STATUSES},
         "http_status": or_null("integer"),
         "started_at": moment(),
@@ -236,6 +237,8 @@ fn records() -> Map<String, Value> {
         ("Invocation".to_owned(), given(invocation)),
         ("Record".to_owned(), given(with(fields, detail))),
         ("LogLine".to_owned(), line),
+        ("Replay".to_owned(), sent(json!({"revision": or_null("string")}), &[])),
+        ("Accepted".to_owned(), given(json!({"invocation_id": {"type": "string", "format": "uuid"}}))),
     ])
 }
 

@@ -2,6 +2,7 @@
 
 mod functions;
 mod records;
+mod runs;
 mod secrets;
 mod tokens;
 mod triggers;
@@ -24,8 +25,8 @@ use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use super::{
-    After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Reachable, RevisionRow, Store,
-    StoreError, TriggerRow,
+    After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Queued, Reachable, RevisionRow,
+    Store, StoreError, TriggerRow,
 };
 use crate::time::Moment;
 
@@ -233,6 +234,24 @@ impl Store for SqliteStore {
         limit: u32,
     ) -> Result<(Vec<LogRow>, i64), StoreError> {
         records::function_log(self, function, place, limit).await
+    }
+
+    async fn queue(&self, function: &FunctionRef, queued: &Queued) -> Result<(), StoreError> {
+        runs::queue(self, function, queued).await
+    }
+
+    async fn unfinished(&self) -> Result<Vec<FunctionRef>, StoreError> {
+        runs::unfinished(self).await
+    }
+
+    async fn lose(
+        &self,
+        function: &FunctionRef,
+        running_since: Moment,
+        queued_since: Moment,
+        error: &str,
+    ) -> Result<u64, StoreError> {
+        runs::lose(self, function, running_since, queued_since, error).await
     }
 
     async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError> {

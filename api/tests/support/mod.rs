@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::io::{Cursor, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -295,6 +295,30 @@ impl Supervisor {
     pub(crate) fn kill(&self) {
         self.task.abort();
     }
+}
+
+/// A supervisor that takes calls and notes what it was sent; it cancels what has the id `cancels`.
+pub(crate) fn recorder(cancels: &'static str) -> (Supervisor, Arc<Mutex<Vec<Value>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = seen.clone();
+    let supervisor = Supervisor::start(move |request| {
+        let all = all.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let header = |name: &str| parts.headers.get(name).map(|v| v.to_str().unwrap().to_owned());
+            let told = serde_json::json!({"method": parts.method.as_str(), "uri": parts.uri.to_string(), "body": body.to_vec(), "x": header("x"),
+                "id": header("x-sless-invocation-id"), "trigger": header("x-sless-trigger"), "token": header("x-sless-proxy-token")});
+            all.lock().unwrap().push(told);
+            let status = match parts.uri.path().strip_prefix("/invocations/") {
+                Some(id) if id == cancels => 202,
+                Some(_) => 404,
+                None => 200,
+            };
+            Response::builder().status(status).body(text("")).unwrap()
+        }
+    });
+    (supervisor, seen)
 }
 
 impl Drop for Supervisor {

@@ -348,6 +348,7 @@ impl Function {
 
     async fn end_all(&mut self) {
         self.building = None;
+        self.shared.asides.end(&self.function).await;
         self.dismiss_candidate();
         if let Some(active) = self.active.take() {
             let before = self.shared.take_endpoints(&self.function);

@@ -89,6 +89,7 @@ async fn keep(
         let why = match Instance::start(&shared, &function, &revision, &code) {
             Err(e) => format!("start {}: {e}", shared.config.supervisor.display()),
             Ok(mut instance) => {
+                let _listed = shared.running.list(&function, instance.endpoint());
                 tokio::select! {
                     why = run(&shared, &mut instance, &states) => {
                         // A refusal to remove a socket leaves a file behind, and nothing else.

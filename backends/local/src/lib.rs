@@ -5,6 +5,7 @@
 //! when it is killed: their standard input ends then. Calls that run may finish.
 
 mod admin;
+mod aside;
 mod builds;
 mod function;
 mod instance;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sless_backend::{
     Backend, BackendError, BoxStream, BuildStatus, CodeStore, Endpoint, FunctionRef, FunctionSpec,
-    FunctionStatus, Generation, Secret,
+    FunctionStatus, Generation, Revision, Secret,
 };
 use sless_builder::HostEnvironment;
 use sless_core::Runtime;
@@ -92,6 +93,18 @@ impl Backend for LocalBackend {
 
     fn endpoints(&self, function: &FunctionRef) -> Arc<[Endpoint]> {
         self.shared.endpoints_of(function)
+    }
+
+    async fn revision_endpoints(
+        &self,
+        function: &FunctionRef,
+        revision: Revision,
+    ) -> Result<Arc<[Endpoint]>, BackendError> {
+        aside::endpoints(&self.shared, function, revision).await
+    }
+
+    fn supervisors(&self, function: &FunctionRef) -> Vec<Endpoint> {
+        self.shared.running.of(function)
     }
 
     fn proxy_token(&self) -> Secret {

@@ -14,6 +14,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
+use crate::aside::{Asides, Running};
 use crate::function::{Function, Want, Wish};
 use crate::layout::Layout;
 use crate::tokens::ReportTokens;
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) code: Arc<dyn CodeStore>,
     pub(crate) proxy_token: Secret,
     pub(crate) report_tokens: ReportTokens,
+    pub(crate) running: Running,
+    pub(crate) asides: Asides,
     functions: Mutex<Functions>,
     /// Apart from the rest: read for each call.
     endpoints: RwLock<HashMap<FunctionRef, Arc<[Endpoint]>>>,
@@ -78,6 +81,8 @@ impl Shared {
             code,
             proxy_token,
             report_tokens: ReportTokens::default(),
+            running: Running::default(),
+            asides: Asides::default(),
             functions: Mutex::default(),
             endpoints: RwLock::default(),
             changes: Mutex::new(Some(broadcast::channel(1024).0)),
@@ -156,6 +161,11 @@ impl Shared {
 
     pub(crate) fn status(&self, function: &FunctionRef) -> Option<FunctionStatus> {
         self.functions().entries.get(function)?.status.clone()
+    }
+
+    /// The host ends.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.functions().stopped
     }
 
     pub(crate) fn build(&self, function: &FunctionRef) -> Option<BuildStatus> {

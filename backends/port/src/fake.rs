@@ -15,7 +15,7 @@ use tokio_stream::wrappers::BroadcastStream;
 
 use crate::{
     Backend, BackendError, BoxStream, BuildStatus, Endpoint, FunctionRef, FunctionSpec, FunctionStatus,
-    Generation, Secret,
+    Generation, Revision, Secret,
 };
 
 /// See the module.
@@ -29,6 +29,8 @@ pub struct FakeBackend {
 struct State {
     functions: BTreeMap<FunctionRef, Function>,
     endpoints: HashMap<FunctionRef, Arc<[Endpoint]>>,
+    /// Of revisions that do not answer by themselves.
+    earlier: HashMap<(FunctionRef, String), Arc<[Endpoint]>>,
     /// Statuses wait here while they are held back.
     held: Option<Vec<FunctionStatus>>,
 }
@@ -54,6 +56,11 @@ impl FakeBackend {
     /// Where calls of `function` go from now on, once it is ready.
     pub fn serve(&self, function: &FunctionRef, endpoints: Vec<Endpoint>) {
         self.state().endpoints.insert(function.clone(), endpoints.into());
+    }
+
+    /// Where calls of one revision go that is not the active one.
+    pub fn serve_revision(&self, function: &FunctionRef, revision: &str, endpoints: Vec<Endpoint>) {
+        self.state().earlier.insert((function.clone(), revision.to_owned()), endpoints.into());
     }
 
     /// What was asked for last.
@@ -176,6 +183,25 @@ impl Backend for FakeBackend {
         let active = state.functions.get(function).is_some_and(|f| f.status.active_revision.is_some());
         let served = if active { state.endpoints.get(function).cloned() } else { None };
         served.unwrap_or_default()
+    }
+
+    async fn revision_endpoints(
+        &self,
+        function: &FunctionRef,
+        revision: Revision,
+    ) -> Result<Arc<[Endpoint]>, BackendError> {
+        let active = self.status(function).and_then(|status| status.active_revision);
+        if active.as_deref() == Some(&revision.name) {
+            return Ok(self.endpoints(function));
+        }
+        let earlier = self.state().earlier.get(&(function.clone(), revision.name)).cloned();
+        earlier.ok_or_else(|| BackendError::Conflict("the handler of that revision does not load".to_owned()))
+    }
+
+    fn supervisors(&self, function: &FunctionRef) -> Vec<Endpoint> {
+        let state = self.state();
+        let earlier = state.earlier.iter().filter(|((f, _), _)| f == function).map(|(_, list)| list);
+        earlier.chain(state.endpoints.get(function)).flat_map(|list| list.iter().cloned()).collect()
     }
 
     fn proxy_token(&self) -> Secret {

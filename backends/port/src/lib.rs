@@ -64,6 +64,20 @@ pub trait Backend: Debug + Send + Sync {
     /// longer in it only when nobody holds the old one (`Arc::strong_count`), so that a change fails no call.
     fn endpoints(&self, function: &FunctionRef) -> Arc<[Endpoint]>;
 
+    /// Addresses of a supervisor of any revision that is kept, once it takes calls: that which answers anyway, else one that is
+    /// started for it and ends a while after the last holder has let go of the list.
+    ///
+    /// # Errors
+    /// [`BackendError::Conflict`] if its code is not built or does not load; [`BackendError::Unavailable`] may be tried again.
+    async fn revision_endpoints(
+        &self,
+        function: &FunctionRef,
+        revision: Revision,
+    ) -> Result<Arc<[Endpoint]>, BackendError>;
+
+    /// Every supervisor that may have calls of a function in hand: also those that drain, and those of earlier revisions.
+    fn supervisors(&self, function: &FunctionRef) -> Vec<Endpoint>;
+
     /// What the proxy sends as `X-Sless-Proxy-Token`, so that supervisors believe its headers. Cheap.
     fn proxy_token(&self) -> Secret;
 

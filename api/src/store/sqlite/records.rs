@@ -118,7 +118,7 @@ async fn insert_all<T>(
 }
 
 /// The number that stands for `function` in records.
-async fn owner(store: &SqliteStore, f: &FunctionRef) -> Result<i64, StoreError> {
+pub(super) async fn owner(store: &SqliteStore, f: &FunctionRef) -> Result<i64, StoreError> {
     if let Some(known) = store.owners.read().await.get(f) {
         return Ok(*known);
     }
@@ -151,7 +151,7 @@ pub(super) async fn store(
 }
 
 /// Of a list; one record has the bodies too.
-const LISTED: &str = "i.id, i.attempt, i.started_at, i.revision, i.trigger, i.method, i.path, i.status, i.finished_at, i.http_status,
+const LISTED: &str = "i.id, i.attempt, i.started_at, i.started, i.replay_of, i.revision, i.trigger, i.method, i.path, i.status, i.finished_at, i.http_status,
     i.duration_ms, i.queue_ms, i.init_ms, i.cpu_ms, i.max_rss_bytes, i.log_bytes, i.log_dropped_bytes, o.function";
 const WITHOUT_BODIES: &str = "NULL AS request, NULL AS result, NULL AS error";
 const WITH_BODIES: &str = "i.request, i.result, i.error";
@@ -168,6 +168,8 @@ fn invocation(row: &SqliteRow) -> Result<InvocationRow, StoreError> {
         function: get::<String>(row, "function")?.parse::<FunctionName>().map_err(odd)?,
         attempt: get(row, "attempt")?,
         started_at: Moment(get(row, "started_at")?),
+        started: get(row, "started")?,
+        replay_of: get(row, "replay_of")?,
         revision: get(row, "revision")?,
         trigger: get(row, "trigger")?,
         method: get(row, "method")?,
@@ -234,7 +236,7 @@ pub(super) async fn page(
          WHERE i.owner = (SELECT id FROM owners WHERE namespace = ?1 AND function = ?2)
            AND i.started_at >= ?3 AND i.started_at < ?4
            AND (?5 IS NULL OR (i.started_at, i.id) < (?5, ?6))
-           AND (?7 IS NULL OR coalesce(i.status, 'running') = ?7)
+           AND (?7 IS NULL OR coalesce(i.status, iif(i.started, 'running', 'queued')) = ?7)
            AND (?8 IS NULL OR i.trigger = ?8)
            AND NOT EXISTS (SELECT 1 FROM invocations l WHERE l.id = i.id AND l.owner = i.owner AND l.attempt > i.attempt)
          ORDER BY i.started_at DESC, i.id DESC LIMIT ?9"

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::store::{Attempt, Finished, FunctionRow, LogLines, RevisionRow, Started};
+use crate::store::{Attempt, Finished, FunctionRow, LogLines, Queued, RevisionRow, Started};
 use crate::time::Moment;
 
 async fn open() -> (TempDir, SqliteStore) {
@@ -360,4 +360,47 @@ async fn everything_is_there_again_when_it_is_opened_again() {
     let store = SqliteStore::open(&folder.path().join("sless.db")).await.unwrap();
     assert_eq!(store.all_functions().await.unwrap(), [row]);
     assert_eq!(listed(&store, InvocationFilter::default(), None, 500).await.len(), 200);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_queued_and_what_never_ends_is_lost() {
+    let (_folder, store) = open().await;
+    let queued = |n: u128| Queued {
+        id: Uuid::from_u128(n),
+        at: Moment(100),
+        trigger: "http".into(),
+        method: "PUT".into(),
+        path: "/".into(),
+        request: Some("{}".into()),
+        replay_of: Some(Uuid::from_u128(9)),
+    };
+    assert_eq!(store.unfinished().await.unwrap(), []);
+    for n in [1, 1, 2] {
+        store.queue(&function("f"), &queued(n)).await.unwrap();
+    }
+    write(&store, "f", vec![attempt(2, Some(started(200)), None)]).await;
+    write(&store, "g", vec![attempt(3, Some(started(300)), Some(finished(301, "success")))]).await;
+    assert_eq!(store.unfinished().await.unwrap(), [function("f")]);
+    let (waits, runs) = (read(&store, 1).await.unwrap(), read(&store, 2).await.unwrap());
+    assert_eq!(
+        (waits.started, waits.status.clone(), waits.replay_of),
+        (false, None, Some(Uuid::from_u128(9)))
+    );
+    assert_eq!((runs.started, runs.started_at, runs.revision.as_deref()), (true, Moment(200), Some("r1")));
+    assert_eq!((runs.request.as_deref(), runs.replay_of), (Some("{}"), waits.replay_of), "as it was queued");
+    for (status, n) in [("queued", 1), ("running", 2)] {
+        let filter = InvocationFilter { status: Some(status.into()), ..Default::default() };
+        let ids: Vec<_> = listed(&store, filter, None, 9).await.into_iter().map(|row| row.id).collect();
+        assert_eq!(ids, [Uuid::from_u128(n)], "{status}");
+    }
+    let lose = async |running: i64, queued: i64| {
+        store.lose(&function("f"), Moment(running), Moment(queued), r#"{"type":"Lost"}"#).await.unwrap()
+    };
+    assert_eq!((lose(200, 100).await, lose(201, 100).await, lose(201, 100).await), (0, 1, 0));
+    let lost = read(&store, 2).await.unwrap();
+    assert_eq!((lost.status.as_deref(), lost.error.as_deref()), (Some("lost"), Some(r#"{"type":"Lost"}"#)));
+    write(&store, "f", vec![attempt(2, None, Some(finished(250, "success")))]).await;
+    let found = read(&store, 2).await.unwrap();
+    assert_eq!((found.status.as_deref(), found.finished_at), (Some("success"), Some(Moment(250))));
+    assert_eq!((lose(999, 101).await, store.unfinished().await.unwrap()), (1, Vec::new()));
 }
