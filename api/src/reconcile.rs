@@ -33,6 +33,8 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct Changes {
     waiting: Mutex<BTreeSet<FunctionRef>>,
     some: Notify,
+    /// Why the last try did not work, in words for whoever looks at the function.
+    troubles: Mutex<HashMap<FunctionRef, String>>,
 }
 
 impl Changes {
@@ -40,6 +42,22 @@ impl Changes {
     pub(crate) fn push(&self, function: FunctionRef) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(function);
         self.some.notify_one();
+    }
+
+    /// Why the backend has not heard of the newest change yet, if something is in the way.
+    pub(crate) fn trouble(&self, function: &FunctionRef) -> Option<String> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).get(function).cloned()
+    }
+
+    /// Whether that is news.
+    fn note(&self, function: &FunctionRef, trouble: Option<String>) -> bool {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        match trouble {
+            Some(trouble) => {
+                troubles.insert(function.clone(), trouble.clone()).is_none_or(|old| old != trouble)
+            }
+            None => troubles.remove(function).is_some(),
+        }
     }
 
     fn take(&self) -> BTreeSet<FunctionRef> {
@@ -89,13 +107,23 @@ pub(crate) async fn run(app: Arc<App>, stop: CancellationToken) {
 }
 
 async fn bring(app: &App, function: FunctionRef, again: &mut BTreeSet<FunctionRef>) {
-    match wish(app, &function).await {
+    let wished = wish(app, &function).await;
+    let trouble = wished.as_ref().err().map(|error| match error.downcast_ref::<Problem>() {
+        Some(problem) => problem.detail.clone(),
+        // The rest is for the log.
+        None => "the change could not be handed on yet; it is tried again".to_owned(),
+    });
+    let news = app.changes.note(&function, trouble);
+    match wished {
         Ok(true) => {}
         Ok(false) => {
             again.insert(function);
         }
         Err(error) => {
-            tracing::warn!(function = %function, error = %chain(&*error), "failed to bring a function to the backend, trying again");
+            // Tried every second: one line for each reason.
+            if news {
+                tracing::warn!(function = %function, error = %chain(&*error), "failed to bring a function to the backend, trying again");
+            }
             again.insert(function);
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,12 +26,11 @@ const FORM: u8 = 1;
 /// See the module.
 pub(crate) struct Vault {
     cipher: XChaCha20Poly1305,
-    path: PathBuf,
 }
 
 impl fmt::Debug for Vault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vault").field("path", &self.path).finish_non_exhaustive()
+        f.write_str("Vault(…)")
     }
 }
 
@@ -54,7 +53,7 @@ impl Vault {
                 format!("it must hold {KEY_BYTES} bytes in Base64; put it back from a backup, or remove it and set all secrets anew");
             io::Error::new(io::ErrorKind::InvalidData, says)
         })?;
-        Ok(Self { cipher: XChaCha20Poly1305::new(Key::from_slice(&key)), path: path.to_owned() })
+        Ok(Self { cipher: XChaCha20Poly1305::new(Key::from_slice(&key)) })
     }
 
     /// # Errors
@@ -103,10 +102,8 @@ impl Vault {
             let Some(row) = store.secret(namespace, name).await? else { continue };
             let values = self.unseal(&row).ok_or_else(|| {
                 let says = format!(
-                    "the secret {:?} in namespace {:?} was not encrypted with the key in {}: put the right key there, or set the secret anew",
-                    name.as_str(),
-                    namespace.as_str(),
-                    self.path.display()
+                    "the secret {:?} can't be decrypted with this host's key: set the secret anew, or put the key back that it was set with",
+                    name.as_str()
                 );
                 Problem::new(Code::Internal, says)
             })?;

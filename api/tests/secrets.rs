@@ -118,3 +118,22 @@ async fn odd_secrets_are_refused_by_their_field() {
     let none = app.send(app.request("PUT", "secrets/none").header("if-match", "*").body(body).unwrap()).await;
     assert_eq!(none.problem(), problem(412, "Conflict", None));
 }
+
+#[tokio::test]
+async fn with_another_key_a_function_says_what_is_wrong_until_the_secret_is_set_anew() {
+    let app = TestApp::start().await;
+    put(&app, "db", json!({"A": "1"})).await;
+    app.api("POST", "functions", json!({"name": "f", "runtime": "python3.11", "secrets": ["db"]})).await;
+    std::fs::remove_file(app.folder.path().join("secrets.key")).unwrap();
+    let app = app.restart().await;
+    app.upload("f", zip(&[("handler.py", "x")])).await;
+    app.until(async || {
+        let f = app.get("functions/f").await.json();
+        f["phase"] == "Pending" && f["message"].as_str().is_some_and(|m| m.contains("\"db\""))
+    })
+    .await;
+    assert_eq!(put(&app, "db", json!({"A": "1"})).await, 200);
+    app.until(async || app.get("functions/f").await.json()["phase"] == "Ready").await;
+    assert_eq!(given(&app), values(&[("A", "1")]));
+    assert!(app.get("functions/f").await.json()["message"].is_null());
+}

@@ -86,6 +86,7 @@ fn built(build: Option<&BuildStatus>) -> Value {
 pub(super) async fn function(app: &App, row: &FunctionRow) -> Result<Value, Problem> {
     let status = app.backend.status(&row.function);
     let (phase, message) = phase(row, status.as_ref());
+    let message = message.or_else(|| app.changes.trouble(&row.function).filter(|_| phase == Phase::Pending));
     let active = status.and_then(|s| s.active_revision).or_else(|| row.active.clone());
     let revision = match &active {
         Some(name) => app.store.revision(row.id, name).await?,
