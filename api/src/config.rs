@@ -15,6 +15,25 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+/// Where functions, triggers and records are kept.
+#[derive(Debug, Clone)]
+pub enum Database {
+    /// A file, made if it isn't there.
+    Sqlite(PathBuf),
+    /// `DATABASE_URL`: `postgres://USER:PASSWORD@HOST:PORT/NAME`.
+    Postgres(Secret),
+}
+
+impl std::fmt::Display for Database {
+    /// Without what is secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sqlite(path) => path.display().fmt(f),
+            Self::Postgres(_) => f.write_str("that DATABASE_URL names"),
+        }
+    }
+}
+
 /// Settings of the API; see `docs/api.md` for the variables that they come from.
 #[derive(Debug, Clone)]
 pub struct ApiConfig {
@@ -30,8 +49,7 @@ pub struct ApiConfig {
     pub token: Secret,
     /// `EXTERNAL_URL`: how callers reach this; else made from the address.
     pub external_url: Option<String>,
-    /// The SQLite database's file; made if it isn't there.
-    pub database: PathBuf,
+    pub database: Database,
     /// The file with the key that secrets are encrypted with; made if it isn't there. Who loses it loses the secrets.
     pub secrets_key: PathBuf,
     /// For uploads on their way in; on the same file system as the code store is best.

@@ -32,9 +32,17 @@ mod store;
 mod time;
 mod vault;
 
-pub use config::{ApiConfig, Listen};
-pub use server::{Server, StartError};
+pub use config::{ApiConfig, Database, Listen};
+pub use server::{Server, StartError, StoreErrorSource};
 pub use store::DirStore;
+
+/// Makes `to`, an empty file or none, a copy of the SQLite database `from` as it is now; it may be in use.
+///
+/// # Errors
+/// What the database said.
+pub async fn snapshot(from: &std::path::Path, to: &std::path::Path) -> Result<(), StoreErrorSource> {
+    store::snapshot(from, to).await.map_err(StoreErrorSource)
+}
 
 /// For `fuzz/`: reads a batch of records, and returns how many lines were taken and refused.
 #[doc(hidden)]

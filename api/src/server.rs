@@ -27,7 +27,7 @@ use tower_service::Service;
 
 use crate::app::App;
 use crate::auth::Auth;
-use crate::config::ApiConfig;
+use crate::config::{ApiConfig, Database};
 use crate::detached::Runs;
 use crate::ingest::{Ingest, Writer, WriterTask};
 use crate::metrics::{Metrics, Part};
@@ -35,7 +35,7 @@ use crate::problem::Problem;
 use crate::proxy::{Lingering, Proxy, ResponseBody, Table};
 use crate::reconcile;
 use crate::routes;
-use crate::store::{SqliteStore, Store, StoreError};
+use crate::store::{self, StoreError};
 use crate::vault::Vault;
 use heads::Checked;
 
@@ -53,9 +53,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    #[error("open the database {path:?}")]
+    #[error("open the database {database}")]
     Database {
-        path: PathBuf,
+        database: Database,
         #[source]
         source: StoreErrorSource,
     },
@@ -72,7 +72,7 @@ pub enum StartError {
 /// What the database said.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct StoreErrorSource(StoreError);
+pub struct StoreErrorSource(pub(crate) StoreError);
 
 /// A running API.
 #[derive(Debug)]
@@ -113,11 +113,10 @@ impl Server {
         backend: Arc<dyn Backend>,
         code: Arc<dyn CodeStore>,
     ) -> Result<Self, StartError> {
-        let store = SqliteStore::open(&config.database).await;
-        let store: Arc<dyn Store> = Arc::new(store.map_err(|source| StartError::Database {
-            path: config.database.clone(),
+        let store = store::open(&config.database).await.map_err(|source| StartError::Database {
+            database: config.database.clone(),
             source: StoreErrorSource(source),
-        })?);
+        })?;
         let vault = Vault::open(&config.secrets_key)
             .map_err(|source| StartError::SecretsKey { path: config.secrets_key.clone(), source })?;
         let listener = bind("API_LISTEN", config.listen).await?;
@@ -173,7 +172,7 @@ impl Server {
         };
         let begun: Result<(), StoreError> = begun.await;
         begun.map_err(|source| StartError::Database {
-            path: app.config.database.clone(),
+            database: app.config.database.clone(),
             source: StoreErrorSource(source),
         })?;
         let background = vec![

@@ -1,23 +1,32 @@
 //! What is kept: functions, triggers and records in a database, uploaded zips beside it. The only place that speaks SQL.
 
 mod code;
+#[cfg(test)]
+mod measure;
+mod postgres;
 mod secrets;
 mod sqlite;
+#[cfg(test)]
+mod suite;
 mod tokens;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use sless_backend::{CodeRef, FunctionRef};
 use sless_core::{FunctionName, FunctionSettings, Namespace, Runtime, TriggerKind, TriggerName};
 use uuid::Uuid;
 
+use crate::config::Database;
 use crate::time::Moment;
 
 pub use code::DirStore;
+use postgres::PostgresStore;
 pub(crate) use secrets::{SecretRow, Secrets};
-pub(crate) use sqlite::SqliteStore;
+use sqlite::SqliteStore;
+pub(crate) use sqlite::snapshot;
 pub(crate) use tokens::{TokenRow, Tokens};
 
 /// Why the store did not do it.
@@ -227,6 +236,17 @@ pub(crate) struct InvocationFilter {
 pub(crate) struct After {
     pub(crate) started_at: Moment,
     pub(crate) id: Uuid,
+}
+
+/// Opens the store, and brings its tables up to date.
+///
+/// # Errors
+/// [`StoreError::Failed`] if it does not answer or its tables are of a later version.
+pub(crate) async fn open(database: &Database) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(match database {
+        Database::Sqlite(path) => Arc::new(SqliteStore::open(path).await?),
+        Database::Postgres(url) => Arc::new(PostgresStore::open(url).await?),
+    })
 }
 
 /// What the API keeps. Lists are newest first.

@@ -190,6 +190,9 @@ pub(crate) struct Up {
     /// Where everything is kept
     #[arg(long, env = "DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// PostgreSQL: postgres://USER:PASSWORD@HOST:PORT/NAME [default: a file in the data folder]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
     /// How many days records are kept
     #[arg(long, env = "RETENTION_DAYS", default_value_t = sless_api::ApiConfig::DEFAULT_RETENTION_DAYS)]
     pub(crate) retention_days: u32,

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sless_api::{ApiConfig, DirStore, Listen, Server};
+use sless_api::{ApiConfig, Database, DirStore, Listen, Server};
+use sless_backend::Secret;
 use sless_backend_local::{Layout, LocalBackend, LocalConfig};
 use sless_builder::HostEnvironment;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -63,7 +64,10 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         internal_listen: Listen::Unix(reports.clone()),
         token,
         external_url: settings.external_url,
-        database: private.join("sless.db"),
+        database: match settings.database_url {
+            Some(url) => Database::Postgres(Secret::new(url)),
+            None => Database::Sqlite(private.join("sless.db")),
+        },
         secrets_key: private.join("secrets.key"),
         temp_dir: data.uploads()?,
         max_upload_bytes: settings.max_upload_bytes,

@@ -1,36 +1,33 @@
 //! The store in one SQLite file: WAL, one writer, a pool of readers.
 
-mod functions;
-mod records;
-mod runs;
-mod secrets;
-mod tokens;
-mod triggers;
+mod ingest;
+#[path = "sql/store.rs"]
+mod sql;
 
-#[cfg(test)]
-mod tests;
-
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use sless_backend::FunctionRef;
-use sless_core::{FunctionName, FunctionSettings, Namespace, Runtime, TriggerKind, TriggerName};
 use sqlx::migrate::Migrator;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Sqlite, SqlitePool, Transaction};
-use tokio::sync::RwLock;
-use uuid::Uuid;
-
-use super::{
-    After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Queued, Reachable, RevisionRow,
-    Store, StoreError, TriggerRow,
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use crate::time::Moment;
+use sqlx::{ConnectOptions, Connection as _, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use tokio::sync::RwLock;
+
+use super::StoreError;
+use sql::failed;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
+
+// What the shared SQL is compiled for.
+type Database = SqliteStore;
+type Row = SqliteRow;
+type Driver = Sqlite;
+type Connection = SqliteConnection;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -75,195 +72,24 @@ impl SqliteStore {
     }
 }
 
-fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
-    move |source| StoreError::Failed { action, source: source.into() }
+/// Copies a database that may be in use into `to`, an empty file or none.
+///
+/// # Errors
+/// [`StoreError::Failed`] if it can't be read, or `to` not be written.
+pub(crate) async fn snapshot(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let options = SqliteConnectOptions::new().filename(from).busy_timeout(Duration::from_secs(30));
+    let mut connection = options.connect().await.map_err(failed("open the database"))?;
+    let copy = sqlx::query("VACUUM INTO $1").bind(to.to_string_lossy().into_owned());
+    copy.execute(&mut connection).await.map_err(failed("copy the database"))?;
+    connection.close().await.map_err(failed("close the database"))
 }
 
-/// What is in the database was checked when it went in; if it is no longer right, the file was changed by somebody else.
-fn odd<E: std::error::Error + Send + Sync + 'static>(source: E) -> StoreError {
-    StoreError::Failed { action: "understand a row of the database", source: source.into() }
+/// A text as it is kept: SQLite takes any.
+fn kept(text: &str) -> Cow<'_, str> {
+    text.into()
 }
 
-fn unique(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
-    move |source| match &source {
-        sqlx::Error::Database(e) if e.is_unique_violation() => StoreError::Exists,
-        _ => StoreError::Failed { action, source: source.into() },
-    }
-}
-
-#[async_trait]
-impl Store for SqliteStore {
-    async fn insert_function(
-        &self,
-        function: &FunctionRef,
-        runtime: &Runtime,
-        settings: &FunctionSettings,
-    ) -> Result<FunctionRow, StoreError> {
-        functions::insert(self, function, runtime, settings).await
-    }
-
-    async fn function(&self, function: &FunctionRef) -> Result<Option<FunctionRow>, StoreError> {
-        functions::one(self, function).await
-    }
-
-    async fn functions(
-        &self,
-        namespace: &Namespace,
-        below: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<FunctionRow>, StoreError> {
-        functions::page(self, namespace, below, limit).await
-    }
-
-    async fn all_functions(&self) -> Result<Vec<FunctionRow>, StoreError> {
-        functions::all(self).await
-    }
-
-    async fn update_function(
-        &self,
-        row: &FunctionRow,
-        revision: Option<&RevisionRow>,
-    ) -> Result<FunctionRow, StoreError> {
-        functions::update(self, row, revision).await
-    }
-
-    async fn set_active(&self, function: &FunctionRef, revision: &str) -> Result<(), StoreError> {
-        functions::set_active(self, function, revision).await
-    }
-
-    async fn remove_function(&self, function: &FunctionRef) -> Result<(), StoreError> {
-        functions::remove(self, function).await
-    }
-
-    async fn revision(&self, function_id: i64, name: &str) -> Result<Option<RevisionRow>, StoreError> {
-        functions::revision(self, function_id, name).await
-    }
-
-    async fn revisions(&self, function_id: i64) -> Result<Vec<RevisionRow>, StoreError> {
-        functions::revisions(self, function_id).await
-    }
-
-    async fn forget_revisions(&self, function_id: i64, keep: u32) -> Result<Vec<RevisionRow>, StoreError> {
-        functions::forget_revisions(self, function_id, keep).await
-    }
-
-    async fn reachable(&self) -> Result<Vec<Reachable>, StoreError> {
-        functions::reachable(self).await
-    }
-
-    async fn insert_trigger(
-        &self,
-        namespace: &Namespace,
-        name: &TriggerName,
-        kind: TriggerKind,
-        function: &FunctionName,
-        enabled: bool,
-    ) -> Result<TriggerRow, StoreError> {
-        triggers::insert(self, namespace, name, kind, function, enabled).await
-    }
-
-    async fn trigger(
-        &self,
-        namespace: &Namespace,
-        name: &TriggerName,
-    ) -> Result<Option<TriggerRow>, StoreError> {
-        triggers::one(self, namespace, name).await
-    }
-
-    async fn triggers(
-        &self,
-        namespace: &Namespace,
-        below: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<TriggerRow>, StoreError> {
-        triggers::page(self, namespace, below, limit).await
-    }
-
-    async fn update_trigger(&self, row: &TriggerRow) -> Result<TriggerRow, StoreError> {
-        triggers::update(self, row).await
-    }
-
-    async fn remove_trigger(&self, namespace: &Namespace, name: &TriggerName) -> Result<(), StoreError> {
-        triggers::remove(self, namespace, name).await
-    }
-
-    async fn store_events(&self, batches: HashMap<FunctionRef, Batch>) -> Result<(), StoreError> {
-        records::store(self, batches).await
-    }
-
-    async fn invocation(&self, namespace: &Namespace, id: Uuid) -> Result<Option<InvocationRow>, StoreError> {
-        records::one(self, namespace, id).await
-    }
-
-    async fn earlier_attempts(
-        &self,
-        namespace: &Namespace,
-        id: Uuid,
-    ) -> Result<Vec<InvocationRow>, StoreError> {
-        records::earlier(self, namespace, id).await
-    }
-
-    async fn invocations(
-        &self,
-        function: &FunctionRef,
-        filter: &InvocationFilter,
-        after: Option<After>,
-        limit: u32,
-    ) -> Result<Vec<InvocationRow>, StoreError> {
-        records::page(self, function, filter, after, limit).await
-    }
-
-    async fn log_lines(
-        &self,
-        namespace: &Namespace,
-        id: Uuid,
-        attempt: u32,
-        after: Option<u32>,
-    ) -> Result<Vec<LogRow>, StoreError> {
-        records::log_lines(self, namespace, id, attempt, after).await
-    }
-
-    async fn log_end(&self) -> Result<i64, StoreError> {
-        records::log_end(self).await
-    }
-
-    async fn function_log(
-        &self,
-        function: &FunctionRef,
-        place: i64,
-        limit: u32,
-    ) -> Result<(Vec<LogRow>, i64), StoreError> {
-        records::function_log(self, function, place, limit).await
-    }
-
-    async fn queue(&self, function: &FunctionRef, queued: &Queued) -> Result<(), StoreError> {
-        runs::queue(self, function, queued).await
-    }
-
-    async fn unfinished(&self) -> Result<Vec<FunctionRef>, StoreError> {
-        runs::unfinished(self).await
-    }
-
-    async fn lose(
-        &self,
-        function: &FunctionRef,
-        running_since: Moment,
-        queued_since: Moment,
-        error: &str,
-    ) -> Result<u64, StoreError> {
-        runs::lose(self, function, running_since, queued_since, error).await
-    }
-
-    async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError> {
-        records::expire(self, before, keep).await
-    }
-
-    async fn ping(&self) -> Result<(), StoreError> {
-        sqlx::query("SELECT 1").execute(&self.readers).await.map(drop).map_err(failed("ask the database"))
-    }
-
-    async fn close(&self) {
-        self.readers.close().await;
-        self.writer.close().await;
-    }
+/// The reverse of [`kept`].
+fn given(text: String) -> String {
+    text
 }

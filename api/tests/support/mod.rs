@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use sless_api::{ApiConfig, DirStore, Listen, Server};
+use sless_api::{ApiConfig, Database, DirStore, Listen, Server};
 use sless_backend::fake::FakeBackend;
 use sless_backend::{Endpoint, FunctionRef, Secret};
 use tempfile::TempDir;
@@ -73,7 +73,7 @@ impl TestApp {
             internal_listen: Listen::Unix(path.join("reports.sock")),
             token: Secret::new(TOKEN),
             external_url: None,
-            database: path.join("sless.db"),
+            database: Database::Sqlite(path.join("sless.db")),
             secrets_key: path.join("secrets.key"),
             temp_dir: path.to_owned(),
             max_upload_bytes: 1 << 20,

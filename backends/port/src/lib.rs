@@ -3,6 +3,7 @@
 //!
 //! The seam lies at *desired state*: the API says what should be true and hears what is. Processes, pods, images and ports stay behind it.
 
+pub mod code_suite;
 pub mod fake;
 pub mod suite;
 

@@ -1,16 +1,16 @@
 use async_trait::async_trait;
 use sless_backend::FunctionRef;
 use sless_core::{FunctionSettings, Namespace, SecretName};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{SqliteStore, failed, odd, unique};
+use super::super::{Connection, Database, Row};
+use super::{failed, odd, unique};
 use crate::store::{SecretRow, Secrets, StoreError};
 use crate::time::Moment;
 
 const COLUMNS: &str = "id, namespace, name, keys, sealed, version, created_at, updated_at";
 
-fn secret(row: &SqliteRow) -> Result<SecretRow, StoreError> {
+fn secret(row: &Row) -> Result<SecretRow, StoreError> {
     let text = |column| row.try_get::<&str, _>(column).map_err(odd);
     let number = |column| row.try_get::<i64, _>(column).map_err(odd);
     Ok(SecretRow {
@@ -32,7 +32,7 @@ fn list(keys: &[String]) -> String {
 /// Fails if `settings` name a secret that isn't there. In the transaction that writes them: the write holds the secret's row, so that
 /// it can't go meanwhile.
 pub(super) async fn check_named(
-    tx: &mut SqliteConnection,
+    tx: &mut Connection,
     namespace: &Namespace,
     settings: &FunctionSettings,
 ) -> Result<(), StoreError> {
@@ -48,10 +48,7 @@ pub(super) async fn check_named(
 }
 
 /// The functions that name a secret, with their ids. Called when the secret's row is held.
-async fn naming(
-    tx: &mut SqliteConnection,
-    secret: &SecretRow,
-) -> Result<Vec<(i64, FunctionRef)>, StoreError> {
+async fn naming(tx: &mut Connection, secret: &SecretRow) -> Result<Vec<(i64, FunctionRef)>, StoreError> {
     let query = sqlx::query("SELECT id, name, settings FROM functions WHERE namespace = $1 ORDER BY id");
     let rows = query.bind(secret.namespace.as_str()).fetch_all(tx).await;
     let mut found = Vec::new();
@@ -69,7 +66,7 @@ async fn naming(
 }
 
 #[async_trait]
-impl Secrets for SqliteStore {
+impl Secrets for Database {
     async fn insert_secret(
         &self,
         namespace: &Namespace,
@@ -128,7 +125,7 @@ impl Secrets for SqliteStore {
             "SELECT {COLUMNS} FROM secrets WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str());
-        let query = query.bind(below.unwrap_or(i64::MAX)).bind(limit);
+        let query = query.bind(below.unwrap_or(i64::MAX)).bind(i64::from(limit));
         query.fetch_all(&self.readers).await.map_err(failed("list secrets"))?.iter().map(secret).collect()
     }
 

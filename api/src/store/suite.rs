@@ -1,25 +1,101 @@
-use std::collections::HashMap;
+//! What every store must do. Runs for SQLite, and for PostgreSQL if `SLESS_TEST_DATABASE_URL` names one where databases may be made.
 
-use sless_backend::{CodeRef, FunctionRef};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sless_backend::{CodeRef, FunctionRef, Secret};
 use sless_core::{Digest, FunctionSettings, TriggerKind};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::store::{Attempt, Finished, FunctionRow, LogLines, Queued, RevisionRow, Started};
 use crate::time::Moment;
 
-async fn open() -> (TempDir, SqliteStore) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(&folder.path().join("sless.db")).await.unwrap();
-    (folder, store)
+/// Where a store is, so that it can be opened again.
+pub(super) enum Place {
+    Folder(TempDir),
+    /// An empty database of its own.
+    Postgres(Secret),
 }
 
-fn function(name: &str) -> FunctionRef {
+impl Place {
+    pub(super) async fn open(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Folder(folder) => {
+                Arc::new(SqliteStore::open(&folder.path().join("sless.db")).await.unwrap())
+            }
+            Self::Postgres(url) => Arc::new(PostgresStore::open(url).await.unwrap()),
+        }
+    }
+}
+
+/// Runs `test` in a database that is made for it and removed afterwards.
+pub(super) async fn in_postgres(test: impl AsyncFnOnce(&Place)) {
+    let Ok(url) = std::env::var("SLESS_TEST_DATABASE_URL") else {
+        eprintln!("not run: SLESS_TEST_DATABASE_URL is not set");
+        return;
+    };
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let (run, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let name = format!("sless_test_{run}_{n}_{}", Moment::now().0);
+    let admin = async |what: String| {
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        sqlx::query(AssertSqlSafe(what)).execute(&mut connection).await.unwrap();
+    };
+    admin(format!("CREATE DATABASE {name}")).await;
+    let (server, _) = url.split_once('?').unwrap_or((&url, ""));
+    let (server, _) = server.rsplit_once('/').unwrap();
+    let query = url.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
+    test(&Place::Postgres(Secret::new(format!("{server}/{name}{query}")))).await;
+    admin(format!("DROP DATABASE {name} WITH (FORCE)")).await;
+}
+
+/// Each of them for each store.
+macro_rules! suite {
+    ($($test:ident),* $(,)?) => {
+        mod in_sqlite {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&super::Place::Folder(tempfile::tempdir().unwrap())).await;
+            })*
+        }
+        mod in_postgres {
+            $(#[tokio::test]
+            async fn $test() {
+                super::in_postgres(super::$test).await;
+            })*
+        }
+    };
+}
+
+suite! {
+    a_name_is_given_once_and_a_write_over_an_old_version_is_refused,
+    revisions_are_kept_as_many_as_are_wanted_and_those_in_use,
+    routes_follow_functions_and_triggers,
+    events_in_any_order_and_number_make_one_record,
+    the_first_end_counts_but_lost_gives_way,
+    one_function_can_not_write_over_the_record_of_another,
+    the_last_attempt_is_shown_and_the_earlier_ones_are_listed,
+    pages_are_newest_first_and_go_on_where_they_ended,
+    a_list_can_be_narrowed,
+    log_lines_are_kept_once_in_their_order_and_go_with_their_record,
+    old_records_go_and_so_do_those_beyond_the_count,
+    everything_is_there_again_when_it_is_opened_again,
+    a_functions_log_goes_on_where_it_was_left,
+    a_call_that_waits_is_queued_and_what_never_ends_is_lost,
+    tokens_are_found_by_their_hashes,
+    secrets_stay_while_functions_name_them,
+    texts_come_back_as_they_came,
+    a_batch_may_have_an_attempt_twice,
+}
+
+pub(super) fn function(name: &str) -> FunctionRef {
     FunctionRef { namespace: "default".parse().unwrap(), name: name.parse().unwrap() }
 }
 
-async fn insert(store: &SqliteStore, name: &str) -> FunctionRow {
+async fn insert(store: &dyn Store, name: &str) -> FunctionRow {
     store
         .insert_function(&function(name), &"python3.11".parse().unwrap(), &FunctionSettings::default())
         .await
@@ -60,17 +136,17 @@ fn attempt(n: u128, started: Option<Started>, finished: Option<Finished>) -> Att
     Attempt { id: Uuid::from_u128(n), attempt: 1, started, finished, seen_at }
 }
 
-async fn write(store: &SqliteStore, name: &str, attempts: Vec<Attempt>) {
+async fn write(store: &dyn Store, name: &str, attempts: Vec<Attempt>) {
     let batch = Batch { attempts, logs: Vec::new() };
     store.store_events(HashMap::from([(function(name), batch)])).await.unwrap();
 }
 
-async fn read(store: &SqliteStore, n: u128) -> Option<InvocationRow> {
+async fn read(store: &dyn Store, n: u128) -> Option<InvocationRow> {
     store.invocation(&"default".parse().unwrap(), Uuid::from_u128(n)).await.unwrap()
 }
 
 async fn listed(
-    store: &SqliteStore,
+    store: &dyn Store,
     filter: InvocationFilter,
     after: Option<After>,
     limit: u32,
@@ -78,20 +154,17 @@ async fn listed(
     store.invocations(&function("f"), &filter, after, limit).await.unwrap()
 }
 
-#[tokio::test]
-async fn tokens_are_found_by_their_hashes() {
-    crate::store::tokens::suite::run(&open().await.1).await;
+async fn tokens_are_found_by_their_hashes(place: &Place) {
+    tokens::suite::run(&*place.open().await).await;
 }
 
-#[tokio::test]
-async fn secrets_stay_while_functions_name_them() {
-    crate::store::secrets::suite::run(&open().await.1).await;
+async fn secrets_stay_while_functions_name_them(place: &Place) {
+    secrets::suite::run(&*place.open().await).await;
 }
 
-#[tokio::test]
-async fn a_name_is_given_once_and_a_write_over_an_old_version_is_refused() {
-    let (_folder, store) = open().await;
-    let row = insert(&store, "f").await;
+async fn a_name_is_given_once_and_a_write_over_an_old_version_is_refused(place: &Place) {
+    let store = &*place.open().await;
+    let row = insert(store, "f").await;
     let again = store.insert_function(&function("f"), &row.runtime, &row.settings).await;
     assert!(matches!(again, Err(StoreError::Exists)));
     let changed = store.update_function(&FunctionRow { generation: 2, ..row.clone() }, None).await.unwrap();
@@ -100,10 +173,9 @@ async fn a_name_is_given_once_and_a_write_over_an_old_version_is_refused() {
     assert_eq!(store.function(&function("f")).await.unwrap(), Some(changed));
 }
 
-#[tokio::test]
-async fn revisions_are_kept_as_many_as_are_wanted_and_those_in_use() {
-    let (_folder, store) = open().await;
-    let mut row = insert(&store, "f").await;
+async fn revisions_are_kept_as_many_as_are_wanted_and_those_in_use(place: &Place) {
+    let store = &*place.open().await;
+    let mut row = insert(store, "f").await;
     for n in 0..5_u8 {
         let digest = Digest::new([n; 32]);
         let code = CodeRef { sha256: digest, content_sha256: digest };
@@ -134,13 +206,12 @@ async fn revisions_are_kept_as_many_as_are_wanted_and_those_in_use() {
     store.update_function(&FunctionRow { deleting: true, ..row.clone() }, None).await.unwrap();
     store.remove_function(&function("f")).await.unwrap();
     assert_eq!(store.revisions(row.id).await.unwrap(), vec![]);
-    assert!(insert(&store, "f").await.id > row.id, "ids only grow");
+    assert!(insert(store, "f").await.id > row.id, "ids only grow");
 }
 
-#[tokio::test]
-async fn routes_follow_functions_and_triggers() {
-    let (_folder, store) = open().await;
-    let row = insert(&store, "f").await;
+async fn routes_follow_functions_and_triggers(place: &Place) {
+    let store = &*place.open().await;
+    let row = insert(store, "f").await;
     let (namespace, trigger) = ("default".parse().unwrap(), "t".parse().unwrap());
     let public = async || store.reachable().await.unwrap().into_iter().map(|r| r.public).collect::<Vec<_>>();
     assert_eq!(public().await, [false]);
@@ -158,92 +229,86 @@ async fn routes_follow_functions_and_triggers() {
     assert_eq!(public().await, Vec::<bool>::new());
 }
 
-#[tokio::test]
-async fn events_in_any_order_and_number_make_one_record() {
-    let (_folder, store) = open().await;
+async fn events_in_any_order_and_number_make_one_record(place: &Place) {
+    let store = &*place.open().await;
     let (begin, end) =
         (attempt(1, Some(started(1000)), None), attempt(1, None, Some(finished(2000, "success"))));
     for order in [[&begin, &end], [&end, &begin], [&end, &end]] {
         for one in order {
-            write(&store, "f", vec![one.clone()]).await;
+            write(store, "f", vec![one.clone()]).await;
         }
     }
-    let row = read(&store, 1).await.unwrap();
+    let row = read(store, 1).await.unwrap();
     assert_eq!(
         (row.started_at, row.finished_at, row.status.as_deref()),
         (Moment(1000), Some(Moment(2000)), Some("success"))
     );
     assert_eq!((row.request.as_deref(), row.max_rss_bytes), (Some(r#"{"text":"a\u0000b"}"#), Some(1 << 40)));
-    assert_eq!(listed(&store, InvocationFilter::default(), None, 10).await.len(), 1);
+    assert_eq!(listed(store, InvocationFilter::default(), None, 10).await.len(), 1);
 }
 
-#[tokio::test]
-async fn the_first_end_counts_but_lost_gives_way() {
-    let (_folder, store) = open().await;
+async fn the_first_end_counts_but_lost_gives_way(place: &Place) {
+    let store = &*place.open().await;
     for status in ["lost", "timeout", "success", "lost"] {
-        write(&store, "f", vec![attempt(1, None, Some(finished(2000, status)))]).await;
+        write(store, "f", vec![attempt(1, None, Some(finished(2000, status)))]).await;
     }
-    assert_eq!(read(&store, 1).await.unwrap().status.as_deref(), Some("timeout"));
-    write(&store, "f", vec![attempt(1, Some(started(1000)), Some(finished(9000, "error")))]).await;
-    let row = read(&store, 1).await.unwrap();
+    assert_eq!(read(store, 1).await.unwrap().status.as_deref(), Some("timeout"));
+    write(store, "f", vec![attempt(1, Some(started(1000)), Some(finished(9000, "error")))]).await;
+    let row = read(store, 1).await.unwrap();
     assert_eq!(
         (row.status.as_deref(), row.finished_at, row.started_at),
         (Some("timeout"), Some(Moment(2000)), Moment(1000))
     );
 }
 
-#[tokio::test]
-async fn one_function_can_not_write_over_the_record_of_another() {
-    let (_folder, store) = open().await;
-    write(&store, "f", vec![attempt(1, Some(started(1000)), Some(finished(2000, "success")))]).await;
-    write(&store, "g", vec![attempt(1, Some(started(10)), Some(finished(20, "error")))]).await;
-    let row = read(&store, 1).await.unwrap();
+async fn one_function_can_not_write_over_the_record_of_another(place: &Place) {
+    let store = &*place.open().await;
+    write(store, "f", vec![attempt(1, Some(started(1000)), Some(finished(2000, "success")))]).await;
+    write(store, "g", vec![attempt(1, Some(started(10)), Some(finished(20, "error")))]).await;
+    let row = read(store, 1).await.unwrap();
     assert_eq!((row.function.as_str(), row.status.as_deref()), ("f", Some("success")));
 }
 
-#[tokio::test]
-async fn the_last_attempt_is_shown_and_the_earlier_ones_are_listed() {
-    let (_folder, store) = open().await;
+async fn the_last_attempt_is_shown_and_the_earlier_ones_are_listed(place: &Place) {
+    let store = &*place.open().await;
     let second = Attempt { attempt: 2, ..attempt(1, Some(started(3000)), Some(finished(4000, "success"))) };
-    write(&store, "f", vec![second]).await;
-    write(&store, "f", vec![attempt(1, Some(started(1000)), Some(finished(2000, "error")))]).await;
-    assert_eq!(read(&store, 1).await.unwrap().attempt, 2);
+    write(store, "f", vec![second]).await;
+    write(store, "f", vec![attempt(1, Some(started(1000)), Some(finished(2000, "error")))]).await;
+    assert_eq!(read(store, 1).await.unwrap().attempt, 2);
     let earlier = store.earlier_attempts(&"default".parse().unwrap(), Uuid::from_u128(1)).await.unwrap();
     assert_eq!(
         earlier.iter().map(|r| (r.attempt, r.status.as_deref())).collect::<Vec<_>>(),
         [(1, Some("error"))]
     );
-    assert_eq!(listed(&store, InvocationFilter::default(), None, 10).await.len(), 1);
+    assert_eq!(listed(store, InvocationFilter::default(), None, 10).await.len(), 1);
 }
 
-#[tokio::test]
-async fn pages_are_newest_first_and_go_on_where_they_ended() {
-    let (_folder, store) = open().await;
+async fn pages_are_newest_first_and_go_on_where_they_ended(place: &Place) {
+    let store = &*place.open().await;
     // Two begin at the same moment; the ids are not in the order of the starts.
     let rows = [(5, 10), (1, 20), (2, 20), (9, 5), (3, 30)];
-    write(&store, "f", rows.iter().map(|(n, at)| attempt(*n, Some(started(*at)), None)).collect()).await;
+    write(store, "f", rows.iter().map(|(n, at)| attempt(*n, Some(started(*at)), None)).collect()).await;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = listed(&store, InvocationFilter::default(), after, 2).await;
+        let page = listed(store, InvocationFilter::default(), after, 2).await;
         let Some(last) = page.last() else { break };
         after = Some(After { started_at: last.started_at, id: last.id });
         seen.extend(page.iter().map(|r| r.id.as_u128()));
-        write(&store, "f", vec![attempt(100 + seen.len() as u128, Some(started(1000)), None)]).await;
+        write(store, "f", vec![attempt(100 + seen.len() as u128, Some(started(1000)), None)]).await;
     }
     assert_eq!(seen, [3, 2, 1, 5, 9]);
 }
 
-#[tokio::test]
-async fn a_list_can_be_narrowed() {
-    let (_folder, store) = open().await;
+async fn a_list_can_be_narrowed(place: &Place) {
+    let store = &*place.open().await;
     write(
-        &store,
+        store,
         "f",
         vec![attempt(1, Some(started(10)), None), attempt(2, Some(started(20)), Some(finished(30, "error")))],
     )
     .await;
     let ids = async |filter| {
-        listed(&store, filter, None, 10).await.iter().map(|r| r.id.as_u128()).collect::<Vec<_>>()
+        listed(store, filter, None, 10).await.iter().map(|r| r.id.as_u128()).collect::<Vec<_>>()
     };
     let status = |s: &str| InvocationFilter { status: Some(s.into()), ..Default::default() };
     assert_eq!(
@@ -258,9 +323,8 @@ async fn a_list_can_be_narrowed() {
     );
 }
 
-#[tokio::test]
-async fn log_lines_are_kept_once_in_their_order_and_go_with_their_record() {
-    let (_folder, store) = open().await;
+async fn log_lines_are_kept_once_in_their_order_and_go_with_their_record(place: &Place) {
+    let store = &*place.open().await;
     let id = Uuid::from_u128(1);
     let log = |seq, text: &str| LogLines { id, attempt: 1, seq, lines: format!("[{text:?}]") };
     let batch = Batch {
@@ -282,9 +346,8 @@ async fn log_lines_are_kept_once_in_their_order_and_go_with_their_record() {
     assert_eq!(lines(None).await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn a_functions_log_goes_on_where_it_was_left() {
-    let (_folder, store) = open().await;
+async fn a_functions_log_goes_on_where_it_was_left(place: &Place) {
+    let store = &*place.open().await;
     let write = async |name: &str, n: u128, seqs: std::ops::Range<u32>| {
         let lines = |seq| format!("[{:?}]", format!("{name} {seq}"));
         let logs = seqs.map(|seq| LogLines { id: Uuid::from_u128(n), attempt: 1, seq, lines: lines(seq) });
@@ -317,12 +380,11 @@ async fn a_functions_log_goes_on_where_it_was_left() {
     assert_eq!(read(end, 2).await.0, [r#"["f 1"]"#], "numbers that begin anew hide nothing");
 }
 
-#[tokio::test]
-async fn old_records_go_and_so_do_those_beyond_the_count() {
-    let (_folder, store) = open().await;
+async fn old_records_go_and_so_do_those_beyond_the_count(place: &Place) {
+    let store = &*place.open().await;
     for name in ["f", "g"] {
         write(
-            &store,
+            store,
             name,
             (0..150)
                 .map(|n| {
@@ -337,34 +399,81 @@ async fn old_records_go_and_so_do_those_beyond_the_count() {
         .await;
     }
     while store.expire(Moment(1100), 20).await.unwrap() > 0 {}
-    let left = listed(&store, InvocationFilter::default(), None, 500).await;
+    let left = listed(store, InvocationFilter::default(), None, 500).await;
     assert_eq!((left.len(), left.last().unwrap().started_at), (20, Moment(1130)));
     assert!(
         store.invocations(&function("g"), &InvocationFilter::default(), None, 500).await.unwrap().len() == 20
     );
     while store.expire(Moment(1140), 1000).await.unwrap() > 0 {}
-    assert_eq!(listed(&store, InvocationFilter::default(), None, 500).await.len(), 10);
+    assert_eq!(listed(store, InvocationFilter::default(), None, 500).await.len(), 10);
 }
 
-#[tokio::test]
-async fn everything_is_there_again_when_it_is_opened_again() {
-    let (folder, store) = open().await;
-    let row = insert(&store, "f").await;
+async fn everything_is_there_again_when_it_is_opened_again(place: &Place) {
+    let store = &*place.open().await;
+    let row = insert(store, "f").await;
+    write(store, "f", (0..200).map(|n| attempt(n, Some(started(1)), Some(finished(2, "success")))).collect())
+        .await;
+    store.close().await;
+    let store = &*place.open().await;
+    assert_eq!(store.all_functions().await.unwrap(), [row]);
+    assert_eq!(listed(store, InvocationFilter::default(), None, 500).await.len(), 200);
+}
+
+async fn texts_come_back_as_they_came(place: &Place) {
+    let store = &*place.open().await;
+    let odd = "a\0b\u{10ffff}0\u{fffd}";
+    let start = Started {
+        revision: odd.into(),
+        trigger: odd.into(),
+        method: odd.into(),
+        path: odd.into(),
+        pod: odd.into(),
+        ..started(1000)
+    };
+    let large = format!(r#"{{"text":"\\u0000\\ud800{}"}}"#, "x".repeat(1 << 20));
+    let end = Finished { result: Some(large.clone()), error: Some(large.clone()), ..finished(2000, "error") };
+    let id = Uuid::from_u128(1);
+    let logs: Vec<_> = (0..20)
+        .map(|seq| LogLines {
+            id,
+            attempt: 1,
+            seq,
+            lines: format!(r#"[{{"text":"\\u0000{}"}}]"#, "y".repeat(1 << 20)),
+        })
+        .collect();
+    let batch = Batch { attempts: vec![attempt(1, Some(start), Some(end))], logs: logs.clone() };
+    store.store_events(HashMap::from([(function("f"), batch)])).await.unwrap();
+    let row = read(store, 1).await.unwrap();
+    let sent = [&row.revision, &row.trigger, &row.method, &row.path].map(|text| text.as_deref().unwrap());
+    assert_eq!(sent, [odd; 4]);
+    assert!(row.result.as_ref() == Some(&large) && row.error.as_ref() == Some(&large));
+    let kept = store.log_lines(&"default".parse().unwrap(), id, 1, None).await.unwrap();
+    assert!(kept.iter().map(|row| &row.lines).eq(logs.iter().map(|log| &log.lines)));
+    let by = InvocationFilter { trigger: Some(odd.into()), ..Default::default() };
+    assert_eq!(listed(store, by, None, 10).await.len(), 1);
+    assert_eq!(store.revision(1, "\0").await.unwrap(), None);
+}
+
+async fn a_batch_may_have_an_attempt_twice(place: &Place) {
+    let store = &*place.open().await;
     write(
-        &store,
+        store,
         "f",
-        (0..200).map(|n| attempt(n, Some(started(1)), Some(finished(2, "success")))).collect(),
+        vec![
+            attempt(1, None, Some(finished(2000, "lost"))),
+            attempt(2, Some(started(5)), None),
+            attempt(1, Some(started(1000)), Some(finished(3000, "timeout"))),
+            attempt(1, Some(started(9000)), Some(finished(9000, "success"))),
+        ],
     )
     .await;
-    store.close().await;
-    let store = SqliteStore::open(&folder.path().join("sless.db")).await.unwrap();
-    assert_eq!(store.all_functions().await.unwrap(), [row]);
-    assert_eq!(listed(&store, InvocationFilter::default(), None, 500).await.len(), 200);
+    let row = read(store, 1).await.unwrap();
+    assert_eq!((row.started_at, row.status.as_deref()), (Moment(1000), Some("timeout")));
+    assert_eq!(listed(store, InvocationFilter::default(), None, 10).await.len(), 2);
 }
 
-#[tokio::test]
-async fn a_call_that_waits_is_queued_and_what_never_ends_is_lost() {
-    let (_folder, store) = open().await;
+async fn a_call_that_waits_is_queued_and_what_never_ends_is_lost(place: &Place) {
+    let store = &*place.open().await;
     let queued = |n: u128| Queued {
         id: Uuid::from_u128(n),
         at: Moment(100),
@@ -378,10 +487,10 @@ async fn a_call_that_waits_is_queued_and_what_never_ends_is_lost() {
     for n in [1, 1, 2] {
         store.queue(&function("f"), &queued(n)).await.unwrap();
     }
-    write(&store, "f", vec![attempt(2, Some(started(200)), None)]).await;
-    write(&store, "g", vec![attempt(3, Some(started(300)), Some(finished(301, "success")))]).await;
+    write(store, "f", vec![attempt(2, Some(started(200)), None)]).await;
+    write(store, "g", vec![attempt(3, Some(started(300)), Some(finished(301, "success")))]).await;
     assert_eq!(store.unfinished().await.unwrap(), [function("f")]);
-    let (waits, runs) = (read(&store, 1).await.unwrap(), read(&store, 2).await.unwrap());
+    let (waits, runs) = (read(store, 1).await.unwrap(), read(store, 2).await.unwrap());
     assert_eq!(
         (waits.started, waits.status.clone(), waits.replay_of),
         (false, None, Some(Uuid::from_u128(9)))
@@ -390,17 +499,28 @@ async fn a_call_that_waits_is_queued_and_what_never_ends_is_lost() {
     assert_eq!((runs.request.as_deref(), runs.replay_of), (Some("{}"), waits.replay_of), "as it was queued");
     for (status, n) in [("queued", 1), ("running", 2)] {
         let filter = InvocationFilter { status: Some(status.into()), ..Default::default() };
-        let ids: Vec<_> = listed(&store, filter, None, 9).await.into_iter().map(|row| row.id).collect();
+        let ids: Vec<_> = listed(store, filter, None, 9).await.into_iter().map(|row| row.id).collect();
         assert_eq!(ids, [Uuid::from_u128(n)], "{status}");
     }
     let lose = async |running: i64, queued: i64| {
         store.lose(&function("f"), Moment(running), Moment(queued), r#"{"type":"Lost"}"#).await.unwrap()
     };
     assert_eq!((lose(200, 100).await, lose(201, 100).await, lose(201, 100).await), (0, 1, 0));
-    let lost = read(&store, 2).await.unwrap();
+    let lost = read(store, 2).await.unwrap();
     assert_eq!((lost.status.as_deref(), lost.error.as_deref()), (Some("lost"), Some(r#"{"type":"Lost"}"#)));
-    write(&store, "f", vec![attempt(2, None, Some(finished(250, "success")))]).await;
-    let found = read(&store, 2).await.unwrap();
+    write(store, "f", vec![attempt(2, None, Some(finished(250, "success")))]).await;
+    let found = read(store, 2).await.unwrap();
     assert_eq!((found.status.as_deref(), found.finished_at), (Some("success"), Some(Moment(250))));
     assert_eq!((lose(999, 101).await, store.unfinished().await.unwrap()), (1, Vec::new()));
+}
+
+/// Of SQLite's file there is one owner: the host that has locked the folder.
+#[tokio::test]
+async fn of_two_that_open_postgres_at_once_one_makes_the_tables() {
+    in_postgres(async |place| {
+        let (one, other) = tokio::join!(place.open(), place.open());
+        let row = insert(&*one, "f").await;
+        assert_eq!(other.function(&function("f")).await.unwrap(), Some(row));
+    })
+    .await;
 }

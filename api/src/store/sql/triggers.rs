@@ -1,14 +1,14 @@
 use sless_core::{FunctionName, Namespace, TriggerKind, TriggerName};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{SqliteStore, failed, odd, unique};
+use super::super::{Database, Row};
+use super::{failed, odd, unique};
 use crate::store::{StoreError, TriggerRow};
 use crate::time::Moment;
 
 const COLUMNS: &str = "id, namespace, name, type, enabled, function, version, created_at, updated_at";
 
-fn trigger(row: &SqliteRow) -> Result<TriggerRow, StoreError> {
+fn trigger(row: &Row) -> Result<TriggerRow, StoreError> {
     let text = |column| row.try_get::<&str, _>(column).map_err(odd);
     let number = |column| row.try_get::<i64, _>(column).map_err(odd);
     let kind = text("type")?;
@@ -27,7 +27,7 @@ fn trigger(row: &SqliteRow) -> Result<TriggerRow, StoreError> {
 }
 
 pub(super) async fn insert(
-    store: &SqliteStore,
+    store: &Database,
     namespace: &Namespace,
     name: &TriggerName,
     kind: TriggerKind,
@@ -36,7 +36,7 @@ pub(super) async fn insert(
 ) -> Result<TriggerRow, StoreError> {
     let sql = format!(
         "INSERT INTO triggers (namespace, name, type, enabled, function, version, created_at, updated_at)
-         VALUES (?, ?, ?, ?, ?, 1, ?6, ?6) RETURNING {COLUMNS}"
+         VALUES ($1, $2, $3, $4, $5, 1, $6, $6) RETURNING {COLUMNS}"
     );
     let query =
         sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str()).bind(kind.as_str());
@@ -45,11 +45,11 @@ pub(super) async fn insert(
 }
 
 pub(super) async fn one(
-    store: &SqliteStore,
+    store: &Database,
     namespace: &Namespace,
     name: &TriggerName,
 ) -> Result<Option<TriggerRow>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM triggers WHERE namespace = ? AND name = ?");
+    let sql = format!("SELECT {COLUMNS} FROM triggers WHERE namespace = $1 AND name = $2");
     let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
     query
         .fetch_optional(&store.readers)
@@ -61,22 +61,24 @@ pub(super) async fn one(
 }
 
 pub(super) async fn page(
-    store: &SqliteStore,
+    store: &Database,
     namespace: &Namespace,
     below: Option<i64>,
     limit: u32,
 ) -> Result<Vec<TriggerRow>, StoreError> {
     let sql =
-        format!("SELECT {COLUMNS} FROM triggers WHERE namespace = ? AND id < ? ORDER BY id DESC LIMIT ?");
-    let query =
-        sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(below.unwrap_or(i64::MAX)).bind(limit);
+        format!("SELECT {COLUMNS} FROM triggers WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
+    let query = sqlx::query(AssertSqlSafe(sql))
+        .bind(namespace.as_str())
+        .bind(below.unwrap_or(i64::MAX))
+        .bind(i64::from(limit));
     query.fetch_all(&store.readers).await.map_err(failed("list triggers"))?.iter().map(trigger).collect()
 }
 
-pub(super) async fn update(store: &SqliteStore, row: &TriggerRow) -> Result<TriggerRow, StoreError> {
+pub(super) async fn update(store: &Database, row: &TriggerRow) -> Result<TriggerRow, StoreError> {
     let sql = format!(
-        "UPDATE triggers SET enabled = ?, function = ?, updated_at = ?, version = version + 1
-         WHERE id = ? AND version = ? RETURNING {COLUMNS}"
+        "UPDATE triggers SET enabled = $1, function = $2, updated_at = $3, version = version + 1
+         WHERE id = $4 AND version = $5 RETURNING {COLUMNS}"
     );
     let query =
         sqlx::query(AssertSqlSafe(sql)).bind(row.enabled).bind(row.function.as_str()).bind(Moment::now().0);
@@ -86,11 +88,12 @@ pub(super) async fn update(store: &SqliteStore, row: &TriggerRow) -> Result<Trig
 }
 
 pub(super) async fn remove(
-    store: &SqliteStore,
+    store: &Database,
     namespace: &Namespace,
     name: &TriggerName,
 ) -> Result<(), StoreError> {
-    let query = sqlx::query("DELETE FROM triggers WHERE namespace = ? AND name = ?").bind(namespace.as_str());
+    let query =
+        sqlx::query("DELETE FROM triggers WHERE namespace = $1 AND name = $2").bind(namespace.as_str());
     let gone = query.bind(name.as_str()).execute(&store.writer).await.map_err(failed("remove a trigger"))?;
     if gone.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
 }

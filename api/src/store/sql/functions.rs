@@ -1,15 +1,15 @@
 use sless_backend::{CodeRef, FunctionRef};
 use sless_core::{Digest, FunctionSettings, Namespace, Runtime};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{SqliteStore, failed, odd, secrets, unique};
+use super::super::{Database, Row, kept};
+use super::{failed, odd, secrets, unique};
 use crate::store::{FunctionRow, Reachable, RevisionRow, StoreError};
 use crate::time::Moment;
 
 const COLUMNS: &str = "id, namespace, name, runtime, settings, version, generation, wanted, active, deleting, created_at, updated_at";
 
-fn function(row: &SqliteRow) -> Result<FunctionRow, StoreError> {
+fn function(row: &Row) -> Result<FunctionRow, StoreError> {
     let text = |column| row.try_get::<String, _>(column).map_err(odd);
     let number = |column| row.try_get::<i64, _>(column).map_err(odd);
     Ok(FunctionRow {
@@ -39,12 +39,12 @@ fn settings_text(settings: &FunctionSettings) -> String {
     serde_json::Value::Object(settings.to_object()).to_string()
 }
 
-fn digest(row: &SqliteRow, column: &str) -> Result<Digest, StoreError> {
+fn digest(row: &Row, column: &str) -> Result<Digest, StoreError> {
     let bytes: &[u8] = row.try_get(column).map_err(odd)?;
     Ok(Digest::new(bytes.try_into().map_err(odd)?))
 }
 
-fn revision_of(row: &SqliteRow) -> Result<RevisionRow, StoreError> {
+fn revision_of(row: &Row) -> Result<RevisionRow, StoreError> {
     Ok(RevisionRow {
         name: row.try_get("name").map_err(odd)?,
         settings: settings(row.try_get("settings").map_err(odd)?)?,
@@ -54,14 +54,14 @@ fn revision_of(row: &SqliteRow) -> Result<RevisionRow, StoreError> {
 }
 
 pub(super) async fn insert(
-    store: &SqliteStore,
+    store: &Database,
     f: &FunctionRef,
     runtime: &Runtime,
     settings: &FunctionSettings,
 ) -> Result<FunctionRow, StoreError> {
     let sql = format!(
         "INSERT INTO functions (namespace, name, runtime, settings, version, generation, created_at, updated_at)
-         VALUES (?, ?, ?, ?, 1, 1, ?5, ?5) RETURNING {COLUMNS}"
+         VALUES ($1, $2, $3, $4, 1, 1, $5, $5) RETURNING {COLUMNS}"
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(f.namespace.as_str()).bind(f.name.as_str());
     let query = query.bind(runtime.as_str()).bind(settings_text(settings)).bind(Moment::now().0);
@@ -72,8 +72,8 @@ pub(super) async fn insert(
     Ok(kept)
 }
 
-pub(super) async fn one(store: &SqliteStore, f: &FunctionRef) -> Result<Option<FunctionRow>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM functions WHERE namespace = ? AND name = ?");
+pub(super) async fn one(store: &Database, f: &FunctionRef) -> Result<Option<FunctionRow>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM functions WHERE namespace = $1 AND name = $2");
     let query = sqlx::query(AssertSqlSafe(sql)).bind(f.namespace.as_str()).bind(f.name.as_str());
     query
         .fetch_optional(&store.readers)
@@ -85,25 +85,27 @@ pub(super) async fn one(store: &SqliteStore, f: &FunctionRef) -> Result<Option<F
 }
 
 pub(super) async fn page(
-    store: &SqliteStore,
+    store: &Database,
     namespace: &Namespace,
     below: Option<i64>,
     limit: u32,
 ) -> Result<Vec<FunctionRow>, StoreError> {
     let sql =
-        format!("SELECT {COLUMNS} FROM functions WHERE namespace = ? AND id < ? ORDER BY id DESC LIMIT ?");
-    let query =
-        sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(below.unwrap_or(i64::MAX)).bind(limit);
+        format!("SELECT {COLUMNS} FROM functions WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
+    let query = sqlx::query(AssertSqlSafe(sql))
+        .bind(namespace.as_str())
+        .bind(below.unwrap_or(i64::MAX))
+        .bind(i64::from(limit));
     query.fetch_all(&store.readers).await.map_err(failed("list functions"))?.iter().map(function).collect()
 }
 
-pub(super) async fn all(store: &SqliteStore) -> Result<Vec<FunctionRow>, StoreError> {
+pub(super) async fn all(store: &Database) -> Result<Vec<FunctionRow>, StoreError> {
     let query = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM functions ORDER BY id")));
     query.fetch_all(&store.readers).await.map_err(failed("list functions"))?.iter().map(function).collect()
 }
 
 pub(super) async fn update(
-    store: &SqliteStore,
+    store: &Database,
     row: &FunctionRow,
     revision: Option<&RevisionRow>,
 ) -> Result<FunctionRow, StoreError> {
@@ -111,7 +113,7 @@ pub(super) async fn update(
     secrets::check_named(&mut tx, &row.function.namespace, &row.settings).await?;
     if let Some(revision) = revision {
         // The same content from another zip is the same revision; it shows the zip that was uploaded last.
-        let sql = "INSERT INTO revisions (function_id, name, settings, code_sha256, content_sha256, created_at) VALUES (?, ?, ?, ?, ?, ?)
+        let sql = "INSERT INTO revisions (function_id, name, settings, code_sha256, content_sha256, created_at) VALUES ($1, $2, $3, $4, $5, $6)
                    ON CONFLICT (function_id, name) DO UPDATE SET code_sha256 = excluded.code_sha256, settings = excluded.settings";
         let query =
             sqlx::query(sql).bind(row.id).bind(&revision.name).bind(settings_text(&revision.settings));
@@ -124,8 +126,8 @@ pub(super) async fn update(
         })?;
     }
     let sql = format!(
-        "UPDATE functions SET settings = ?, generation = ?, wanted = ?, deleting = ?, updated_at = ?, version = version + 1
-         WHERE id = ? AND version = ? RETURNING {COLUMNS}"
+        "UPDATE functions SET settings = $1, generation = $2, wanted = $3, deleting = $4, updated_at = $5, version = version + 1
+         WHERE id = $6 AND version = $7 RETURNING {COLUMNS}"
     );
     let query =
         sqlx::query(AssertSqlSafe(sql)).bind(settings_text(&row.settings)).bind(row.generation.cast_signed());
@@ -137,20 +139,16 @@ pub(super) async fn update(
     Ok(changed)
 }
 
-pub(super) async fn set_active(
-    store: &SqliteStore,
-    f: &FunctionRef,
-    revision: &str,
-) -> Result<(), StoreError> {
+pub(super) async fn set_active(store: &Database, f: &FunctionRef, revision: &str) -> Result<(), StoreError> {
     let query = sqlx::query(
-        "UPDATE functions SET active = ?1 WHERE namespace = ?2 AND name = ?3 AND active IS NOT ?1",
+        "UPDATE functions SET active = $1 WHERE namespace = $2 AND name = $3 AND active IS DISTINCT FROM $1",
     );
     let query = query.bind(revision).bind(f.namespace.as_str()).bind(f.name.as_str());
     query.execute(&store.writer).await.map(drop).map_err(failed("note the active revision"))
 }
 
-pub(super) async fn remove(store: &SqliteStore, f: &FunctionRef) -> Result<(), StoreError> {
-    let query = sqlx::query("DELETE FROM functions WHERE namespace = ? AND name = ? AND deleting");
+pub(super) async fn remove(store: &Database, f: &FunctionRef) -> Result<(), StoreError> {
+    let query = sqlx::query("DELETE FROM functions WHERE namespace = $1 AND name = $2 AND deleting");
     let query = query.bind(f.namespace.as_str()).bind(f.name.as_str());
     query.execute(&store.writer).await.map(drop).map_err(failed("remove a function"))
 }
@@ -158,42 +156,49 @@ pub(super) async fn remove(store: &SqliteStore, f: &FunctionRef) -> Result<(), S
 const REVISION: &str = "name, settings, code_sha256, content_sha256, created_at";
 
 pub(super) async fn revision(
-    store: &SqliteStore,
+    store: &Database,
     function_id: i64,
     name: &str,
 ) -> Result<Option<RevisionRow>, StoreError> {
-    let sql = format!("SELECT {REVISION} FROM revisions WHERE function_id = ? AND name = ?");
-    let row =
-        sqlx::query(AssertSqlSafe(sql)).bind(function_id).bind(name).fetch_optional(&store.readers).await;
+    let sql = format!("SELECT {REVISION} FROM revisions WHERE function_id = $1 AND name = $2");
+    let row = sqlx::query(AssertSqlSafe(sql))
+        .bind(function_id)
+        .bind(kept(name))
+        .fetch_optional(&store.readers)
+        .await;
     row.map_err(failed("read a revision"))?.as_ref().map(revision_of).transpose()
 }
 
-pub(super) async fn revisions(store: &SqliteStore, function_id: i64) -> Result<Vec<RevisionRow>, StoreError> {
-    let sql = format!("SELECT {REVISION} FROM revisions WHERE function_id = ? ORDER BY id DESC");
+pub(super) async fn revisions(store: &Database, function_id: i64) -> Result<Vec<RevisionRow>, StoreError> {
+    let sql = format!("SELECT {REVISION} FROM revisions WHERE function_id = $1 ORDER BY id DESC");
     let rows = sqlx::query(AssertSqlSafe(sql)).bind(function_id).fetch_all(&store.readers).await;
     rows.map_err(failed("list revisions"))?.iter().map(revision_of).collect()
 }
 
 pub(super) async fn forget_revisions(
-    store: &SqliteStore,
+    store: &Database,
     function_id: i64,
     keep: u32,
 ) -> Result<Vec<RevisionRow>, StoreError> {
     let sql = format!(
-        "DELETE FROM revisions WHERE function_id = ?1
-           AND id NOT IN (SELECT id FROM revisions WHERE function_id = ?1 ORDER BY id DESC LIMIT ?2)
-           AND NOT EXISTS (SELECT 1 FROM functions f WHERE f.id = ?1 AND revisions.name IN (f.wanted, f.active))
+        "DELETE FROM revisions WHERE function_id = $1
+           AND id NOT IN (SELECT id FROM revisions WHERE function_id = $1 ORDER BY id DESC LIMIT $2)
+           AND NOT EXISTS (SELECT 1 FROM functions f WHERE f.id = $1 AND revisions.name IN (f.wanted, f.active))
          RETURNING {REVISION}"
     );
-    let rows = sqlx::query(AssertSqlSafe(sql)).bind(function_id).bind(keep).fetch_all(&store.writer).await;
+    let rows = sqlx::query(AssertSqlSafe(sql))
+        .bind(function_id)
+        .bind(i64::from(keep))
+        .fetch_all(&store.writer)
+        .await;
     rows.map_err(failed("forget revisions"))?.iter().map(revision_of).collect()
 }
 
-pub(super) async fn reachable(store: &SqliteStore) -> Result<Vec<Reachable>, StoreError> {
+pub(super) async fn reachable(store: &Database) -> Result<Vec<Reachable>, StoreError> {
     let sql = "SELECT f.namespace, f.name, EXISTS (SELECT 1 FROM triggers t WHERE t.namespace = f.namespace AND t.function = f.name
                AND t.type = 'http' AND t.enabled) AS public FROM functions f WHERE NOT f.deleting";
     let rows = sqlx::query(sql).fetch_all(&store.readers).await.map_err(failed("read the routes"))?;
-    let reachable = |row: &SqliteRow| {
+    let reachable = |row: &Row| {
         let namespace = row.try_get::<&str, _>("namespace").map_err(odd)?.parse().map_err(odd)?;
         let name = row.try_get::<&str, _>("name").map_err(odd)?.parse().map_err(odd)?;
         let public = row.try_get("public").map_err(odd)?;

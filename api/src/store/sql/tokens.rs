@@ -1,16 +1,16 @@
 use async_trait::async_trait;
 use sless_core::{Namespace, TokenName};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{SqliteStore, failed, odd, unique};
+use super::super::{Database, Row};
+use super::{failed, odd, unique};
 use crate::auth::{Role, TokenHash};
 use crate::store::{StoreError, TokenRow, Tokens};
 use crate::time::Moment;
 
 const COLUMNS: &str = "id, namespace, name, role, created_at, expires_at";
 
-fn token(row: &SqliteRow) -> Result<TokenRow, StoreError> {
+fn token(row: &Row) -> Result<TokenRow, StoreError> {
     let text = |column| row.try_get::<&str, _>(column).map_err(odd);
     let role = text("role")?;
     Ok(TokenRow {
@@ -24,7 +24,7 @@ fn token(row: &SqliteRow) -> Result<TokenRow, StoreError> {
 }
 
 #[async_trait]
-impl Tokens for SqliteStore {
+impl Tokens for Database {
     async fn insert_token(
         &self,
         namespace: &Namespace,
@@ -66,7 +66,7 @@ impl Tokens for SqliteStore {
             "SELECT {COLUMNS} FROM tokens WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str());
-        let query = query.bind(below.unwrap_or(i64::MAX)).bind(limit);
+        let query = query.bind(below.unwrap_or(i64::MAX)).bind(i64::from(limit));
         query.fetch_all(&self.readers).await.map_err(failed("list tokens"))?.iter().map(token).collect()
     }
 
