@@ -129,8 +129,9 @@ impl Pairs {
             let mark = self.mark_of(call);
             outlet.taps.iter().for_each(|t| t.expect(mark.clone(), owner.clone()));
         } else {
-            // What a leftover has printed since the last call is nobody's.
-            outlet.drain();
+            // What the worker has printed since the last call is nobody's. A line of this very moment may be the next call's
+            // as well: nobody could tell.
+            outlet.drain_if_told();
             outlet.set_owner(&owner);
             self.set(pair, Use::Taken);
         }
