@@ -8,6 +8,17 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 use sless_core::{Entrypoint, FunctionName, Namespace, Runtime};
 
+use crate::builds::Build;
+use crate::calls::{Cancel, Replay};
+use crate::completion::Completion;
+use crate::dev::Dev;
+use crate::doctor::Doctor;
+use crate::init::Init;
+use crate::login::LoginArgs;
+use crate::revisions::Rollback;
+use crate::secrets::Secret;
+use crate::tokens::Token;
+
 /// Deploys and calls functions, and runs the host that they run on.
 #[derive(Debug, Parser)]
 #[command(name = "sless", version, disable_help_subcommand = true)]
@@ -29,12 +40,18 @@ pub(crate) enum Format {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Writes a function to begin with
+    Init(Init),
     /// Runs a host on this machine
     Up(Box<Up>),
     /// Packs a folder, sends it to the host, and waits until it answers
     Deploy(Box<Deploy>),
+    /// Runs a function on a host of its own and deploys it anew whenever its folder changes
+    Dev(Box<Dev>),
     /// Lists the functions
     List(Target),
+    /// Tells how a function is: its state, why it is not ready, its last calls and errors
+    Describe(Named),
     /// Calls a function and prints its answer
     Invoke(Invoke),
     /// Prints what a function's calls have printed
@@ -43,6 +60,31 @@ pub(crate) enum Command {
     Invocations(Invocations),
     /// Removes a function, and the trigger that `deploy` made for it
     Delete(Delete),
+    /// Lists the revisions of a function, the newest first
+    Revisions(Named),
+    /// Goes back to an earlier revision, code and settings, without a build
+    Rollback(Rollback),
+    /// Tells of the last build of a function
+    #[command(subcommand)]
+    Build(Build),
+    /// Sends the exact request of a call again
+    Replay(Replay),
+    /// Ends a call that runs or waits
+    Cancel(Cancel),
+    /// Secrets: variables that are kept encrypted and never shown
+    #[command(subcommand)]
+    Secret(Secret),
+    /// Tokens of a namespace
+    #[command(subcommand)]
+    Token(Token),
+    /// Keeps a host's address and a token for the commands that follow
+    Login(LoginArgs),
+    /// Forgets what `login` kept
+    Logout,
+    /// Checks whether this machine can run functions
+    Doctor(Doctor),
+    /// Prints a script that completes this command line in a shell
+    Completion(Completion),
     /// Runs a command of a build in its cage
     #[command(hide = true)]
     BuildStep(BuildStep),
@@ -51,17 +93,26 @@ pub(crate) enum Command {
 /// Which host, and which namespace on it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// The host's address; else that of the host on the data folder, or http://127.0.0.1:8080
+    /// The host's address; else that of the login, that of the host on the data folder, or http://127.0.0.1:8080
     #[arg(long, env = "SLESS_URL", global = true)]
     pub(crate) url: Option<String>,
-    /// A token of the host; else the admin token in the data folder
+    /// A token of the host; else that of the login, or the admin token in the data folder
     #[arg(long, env = "SLESS_TOKEN", hide_env_values = true, global = true)]
     pub(crate) token: Option<String>,
     /// The data folder of a host on this machine
     #[arg(long, env = "DATA_DIR", global = true)]
     pub(crate) data_dir: Option<PathBuf>,
-    #[arg(long, short, default_value = "default")]
-    pub(crate) namespace: Namespace,
+    /// The namespace; else that of the login, or `default`
+    #[arg(long, short)]
+    pub(crate) namespace: Option<Namespace>,
+}
+
+/// A function.
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    pub(crate) name: FunctionName,
+    #[command(flatten)]
+    pub(crate) target: Target,
 }
 
 #[derive(Debug, Args)]
@@ -98,6 +149,9 @@ pub(crate) struct Deploy {
     /// A variable of the handler, added to those that it has; may be given again
     #[arg(long, value_name = "KEY=VALUE", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
+    /// A secret whose keys become variables; may be given again, and those that are given replace those that it had
+    #[arg(long, value_name = "NAME", value_parser = label)]
+    pub(crate) secret: Vec<String>,
     /// Make no HTTP trigger: then only `sless invoke` reaches it
     #[arg(long)]
     pub(crate) no_trigger: bool,
@@ -130,6 +184,9 @@ pub(crate) struct Logs {
     /// Of this call alone
     #[arg(long, value_name = "ID", value_parser = invocation_id)]
     pub(crate) invocation: Option<String>,
+    /// Goes on with what comes from now on, after the last lines if --tail says so; of one call: all of it, until it ends
+    #[arg(long, short)]
+    pub(crate) follow: bool,
     #[command(flatten)]
     pub(crate) target: Target,
 }
@@ -213,18 +270,28 @@ pub(crate) struct Up {
     pub(crate) supervisor: Option<OsString>,
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Nothing that would change the URL it becomes part of.
-fn invocation_id(text: &str) -> Result<String, String> {
+pub(crate) fn invocation_id(text: &str) -> Result<String, String> {
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     if plain {
         Ok(text.to_owned())
     } else {
         Err("an invocation's id has letters, digits and '-' only".to_owned())
+    }
+}
+
+/// A name that the host judges, but with nothing that would change the URL it becomes part of.
+pub(crate) fn label(text: &str) -> Result<String, String> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if plain && text.bytes().any(|b| b != b'.') {
+        Ok(text.to_owned())
+    } else {
+        Err("a name has lower-case letters, digits and '-' only".to_owned())
     }
 }
 
@@ -256,6 +323,7 @@ mod tests {
         assert!(
             invocation_id("0193-ab").is_ok() && invocation_id("../x").is_err() && invocation_id("").is_err()
         );
+        assert!(label("a-1").is_ok() && label("a/b").is_err() && label("..").is_err() && label("").is_err());
         assert!(word("out_of_memory").is_ok() && word("a&b").is_err());
     }
 }

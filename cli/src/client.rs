@@ -1,8 +1,8 @@
 //! Speaks with the host's API.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+mod access;
+mod events;
+mod tls;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
@@ -11,19 +11,26 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::args::Target;
 use crate::error::CliError;
-use crate::folder;
+use access::Access;
+pub(crate) use events::Events;
 
-const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+/// A connection, with TLS or without.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 #[derive(Debug)]
 pub(crate) struct Client {
     url: String,
     host: String,
     port: u16,
+    /// Host and port as the URL has them.
+    authority: String,
+    tls: bool,
     /// Of the URL, without a slash at its end.
     prefix: String,
     token: HeaderValue,
@@ -32,31 +39,33 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(target: &Target) -> Result<Self, CliError> {
-        let data = folder::data_dir(target.data_dir.as_deref());
-        let url = match &target.url {
-            Some(url) => url.clone(),
-            None => kept(&folder::url_file(&data)).unwrap_or_else(|| DEFAULT_URL.to_owned()),
-        };
-        let token = match &target.token {
-            Some(token) => token.clone(),
-            None => own_token(&folder::token_file(&data))?,
-        };
+        let Access { url, token, namespace } = Access::find(target)?;
         let refused = |why: &str| CliError::Refused(format!("SLESS_URL {url:?}: {why}"));
         let uri: Uri = url.parse().map_err(|_| refused("this is no URL, as http://127.0.0.1:8080"))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(refused("only http is spoken; for https put a proxy that ends TLS on this machine"));
-        }
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(refused("it must begin with http:// or https://")),
+        };
         let host = uri.host().ok_or_else(|| refused("it names no host"))?;
         let token = HeaderValue::try_from(format!("Bearer {}", token.trim()))
             .map_err(|_| CliError::Token("SLESS_TOKEN holds characters that no token has".to_owned()))?;
+        let authority =
+            uri.authority().map(|all| all.as_str().rsplit('@').next().unwrap_or_default().to_owned());
         Ok(Self {
             host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(80),
+            port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            authority: authority.unwrap_or_default(),
+            tls,
             prefix: uri.path().trim_end_matches('/').to_owned(),
-            namespace: target.namespace.to_string(),
+            namespace,
             token,
             url,
         })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// The path of `rest` in the namespace.
@@ -72,9 +81,7 @@ impl Client {
         headers: &[(HeaderName, &str)],
         body: impl Into<Bytes>,
     ) -> Result<Response<Incoming>, CliError> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port))
-            .await
-            .map_err(|source| CliError::NoHost { url: self.url.clone(), source })?;
+        let stream = self.connect().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|e| self.broken(&e))?;
         // Ends with the answer's body; its errors come out there too.
@@ -82,7 +89,7 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.prefix))
-            .header(header::HOST, format!("{}:{}", self.host, self.port))
+            .header(header::HOST, &self.authority)
             .header(header::AUTHORIZATION, self.token.clone());
         for (name, value) in headers {
             request = request.header(name, *value);
@@ -90,6 +97,47 @@ impl Client {
         let request =
             request.body(Full::new(body.into())).map_err(|e| CliError::Refused(format!("{path:?}: {e}")))?;
         sender.send_request(request).await.map_err(|e| self.broken(&e))
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Connection>, CliError> {
+        let no_host = |source| CliError::NoHost { url: self.url.clone(), source };
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(no_host)?;
+        if !self.tls {
+            return Ok(Box::new(stream));
+        }
+        match tls::connect(&self.host, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(e) => Err(CliError::Broken {
+                url: self.url.clone(),
+                why: format!(
+                    "TLS: {e}; if its certificate is of an authority of your own, name that one's file in SSL_CERT_FILE"
+                ),
+            }),
+        }
+    }
+
+    /// The events of a stream, each given to `each` as it comes, until the host ends it.
+    pub(crate) async fn follow(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&Value) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let answer = self.send(Method::GET, path, &[(header::ACCEPT, "text/event-stream")], "").await?;
+        if !answer.status().is_success() {
+            self.take(answer).await?;
+            return Ok(());
+        }
+        let mut body = answer.into_body();
+        let mut events = Events::default();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| self.broken(&e))?;
+            for event in frame.data_ref().map(|bytes| events.feed(bytes)).unwrap_or_default() {
+                let event = serde_json::from_str(&event)
+                    .map_err(|e| CliError::Host(format!("{path} sent an event that is not JSON: {e}")))?;
+                each(&event)?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn broken(&self, why: &dyn std::error::Error) -> CliError {
@@ -158,26 +206,6 @@ impl Client {
     }
 }
 
-fn kept(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-fn own_token(path: &Path) -> Result<String, CliError> {
-    match fs::read_to_string(path) {
-        Ok(token) => Ok(token),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(CliError::Token(format!(
-            "no token: set SLESS_TOKEN, or DATA_DIR to the data folder of a host on this machine ({} is not there)",
-            path.display()
-        ))),
-        Err(e) => Err(CliError::Token(format!(
-            "read the host's admin token in {}: {e}; or set SLESS_TOKEN",
-            path.display()
-        ))),
-    }
-}
-
 /// For a query's value.
 pub(crate) fn encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, b| {
@@ -194,12 +222,8 @@ mod tests {
     use super::*;
 
     fn client(url: &str) -> Result<Client, CliError> {
-        let target = Target {
-            url: Some(url.into()),
-            token: Some("t".into()),
-            data_dir: None,
-            namespace: "ns".parse().unwrap(),
-        };
+        let target =
+            Target { url: Some(url.into()), token: Some("t".into()), data_dir: None, namespace: None };
         Client::new(&target)
     }
 
@@ -208,8 +232,12 @@ mod tests {
         let parts = |url| client(url).map(|c| (c.host, c.port, c.prefix)).unwrap();
         assert_eq!(parts("http://127.0.0.1:8080/"), ("127.0.0.1".into(), 8080, String::new()));
         assert_eq!(parts("http://[::1]:81/sless/"), ("::1".into(), 81, "/sless".into()));
-        assert_eq!(parts("http://host").1, 80);
-        for bad in ["", "127.0.0.1:8080", "https://x", "ftp://x"] {
+        assert_eq!(
+            (parts("http://host").1, parts("https://host").1, parts("https://host:44").1),
+            (80, 443, 44)
+        );
+        assert_eq!(client("https://u:p@host:44/x").unwrap().authority, "host:44");
+        for bad in ["", "127.0.0.1:8080", "ftp://x"] {
             assert!(matches!(client(bad), Err(CliError::Refused(_))), "{bad}");
         }
     }

@@ -70,8 +70,28 @@ pub(crate) async fn logs(what: &Logs, output: Format) -> Result<ExitCode, CliErr
     if let Some(tail) = what.tail {
         path.push_str(&format!("?tail={tail}"));
     }
+    print_log(&client, &path, what.follow, output).await
+}
+
+/// A log as it is, or with each line that comes until the host ends it.
+pub(crate) async fn print_log(
+    client: &Client,
+    path: &str,
+    follow: bool,
+    output: Format,
+) -> Result<ExitCode, CliError> {
+    if follow {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let each = |item: &Value| match output {
+            // A line an item: a list would never be whole.
+            Format::Json => print::line(&item.to_string()),
+            Format::Text => print::line(item.get("text").and_then(Value::as_str).unwrap_or_default()),
+        };
+        client.follow(&format!("{path}{mark}follow=true"), each).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let kind = if output == Format::Json { "application/json" } else { "text/plain" };
-    let answer = client.send(Method::GET, &path, &[(header::ACCEPT, kind)], "").await?;
+    let answer = client.send(Method::GET, path, &[(header::ACCEPT, kind)], "").await?;
     print::raw(&client.take(answer).await?)?;
     Ok(ExitCode::SUCCESS)
 }

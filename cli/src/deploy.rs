@@ -24,6 +24,23 @@ const MARGIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(what: Deploy, output: Format) -> Result<ExitCode, CliError> {
     let client = Client::new(&what.target)?;
+    let (name, ready) = deploy(&client, &what, output).await?;
+    match output {
+        Format::Json => {
+            print::json(&client.get(&client.path(&format!("functions/{name}"))).await?)?;
+        }
+        Format::Text if what.no_trigger => print::line(&format!("{name} is ready: sless invoke {name}"))?,
+        Format::Text => print::line(&print::cell(&ready, "url"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Its name, and the function as it is once it answers.
+pub(crate) async fn deploy(
+    client: &Client,
+    what: &Deploy,
+    output: Format,
+) -> Result<(FunctionName, Value), CliError> {
     if !what.dir.is_dir() {
         return Err(CliError::Refused(format!(
             "{} is no folder; name the one that holds the handler",
@@ -36,7 +53,7 @@ pub(crate) async fn run(what: Deploy, output: Format) -> Result<ExitCode, CliErr
     };
     let say = |text: String| {
         if output == Format::Text {
-            print::note(&text)
+            print::progress(&text);
         }
     };
     let path = client.path(&format!("functions/{name}"));
@@ -50,19 +67,15 @@ pub(crate) async fn run(what: Deploy, output: Format) -> Result<ExitCode, CliErr
     };
     let packed = pack(&what.dir)?;
     say(format!("packed {} files, {} bytes", packed.files, packed.zip.len()));
-    put(&client, &what, &name, &runtime, known("runtime")).await?;
-    let code = upload(&client, &path, packed).await?;
+    put(client, what, &name, &runtime, known("runtime")).await?;
+    let code = upload(client, &path, packed).await?;
     say(format!("uploaded to {name}"));
-    let ready = wait(&client, &path, &code, output).await?;
+    let uploaded = |function: &Value| function.get("code_sha256").and_then(Value::as_str) == Some(&code);
+    let ready = wait(client, &path, uploaded, output).await?;
     if !what.no_trigger {
-        trigger(&client, &name).await?;
+        trigger(client, &name).await?;
     }
-    match output {
-        Format::Json => print::json(&client.get(&path).await?)?,
-        Format::Text if what.no_trigger => print::line(&format!("{name} is ready: sless invoke {name}"))?,
-        Format::Text => print::line(&print::cell(&ready, "url"))?,
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok((name, ready))
 }
 
 /// The folder's name as a DNS label.
@@ -144,6 +157,7 @@ fn settings(what: &Deploy) -> Map<String, Value> {
     set("workers", what.workers.map(|n| json!(n)));
     set("concurrency", what.concurrency.map(|n| json!(n)));
     let env: Map<_, _> = what.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    set("secrets", (!what.secret.is_empty()).then(|| json!(what.secret)));
     set("env", (!env.is_empty()).then_some(Value::Object(env)));
     settings
 }
@@ -161,17 +175,20 @@ async fn upload(client: &Client, path: &str, packed: Packed) -> Result<String, C
     Err(CliError::Host("the host did not take what was sent: the hashes differ".to_owned()))
 }
 
-/// Waits until the uploaded code answers.
-async fn wait(client: &Client, path: &str, code: &str, output: Format) -> Result<Value, CliError> {
+/// Waits until the newest change answers, and that is the one that is meant.
+pub(crate) async fn wait(
+    client: &Client,
+    path: &str,
+    is_meant: impl Fn(&Value) -> bool,
+    output: Format,
+) -> Result<Value, CliError> {
     let began = Instant::now();
     let mut told = String::new();
     loop {
         let function = client.get(path).await?;
         let phase = print::cell(&function, "phase");
         match phase.as_str() {
-            "Ready" if function.get("code_sha256").and_then(Value::as_str) == Some(code) => {
-                return Ok(function);
-            }
+            "Ready" if is_meant(&function) => return Ok(function),
             "Failed" => {
                 return Err(CliError::Function(format!(
                     "it does not answer: {}",
@@ -182,7 +199,7 @@ async fn wait(client: &Client, path: &str, code: &str, output: Format) -> Result
             _ => {}
         }
         if phase == "Building" && told != phase && output == Format::Text {
-            print::note("installing its dependencies …");
+            print::progress("installing its dependencies …");
         }
         let limit = |field: &str| function.get(field).and_then(Value::as_f64).unwrap_or_default();
         let limit = Duration::try_from_secs_f64(limit("build_timeout_sec") + limit("init_timeout_sec"))

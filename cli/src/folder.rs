@@ -3,10 +3,11 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use crate::error::CliError;
+
 /// `given`, or the data folder that `sless up` uses when it is told none.
 pub(crate) fn data_dir(given: Option<&Path>) -> PathBuf {
-    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    choose(given, nix::unistd::geteuid().is_root(), variable("XDG_DATA_HOME"), variable("HOME"))
+    choose(given, nix::unistd::geteuid().is_root(), folder_of("XDG_DATA_HOME"), folder_of("HOME"))
 }
 
 fn choose(given: Option<&Path>, root: bool, xdg: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
@@ -28,6 +29,28 @@ pub(crate) fn token_file(data: &Path) -> PathBuf {
 /// The address of the host that runs on this data folder.
 pub(crate) fn url_file(data: &Path) -> PathBuf {
     data.join("private/url")
+}
+
+/// Where `sless login` keeps what it was told.
+pub(crate) fn login_file() -> Result<PathBuf, CliError> {
+    let config = folder_of("XDG_CONFIG_HOME").or_else(|| folder_of("HOME").map(|home| home.join(".config")));
+    config.map(|folder| folder.join("sless/login.json")).ok_or_else(|| {
+        CliError::Refused(
+            "neither HOME nor XDG_CONFIG_HOME is set: there is no place to keep a login".to_owned(),
+        )
+    })
+}
+
+/// The data folder of `sless dev`'s own host, beside that of `sless up`.
+pub(crate) fn dev_dir(given: Option<&Path>) -> PathBuf {
+    match given {
+        Some(given) => given.to_owned(),
+        None => data_dir(None).with_file_name("sless-dev"),
+    }
+}
+
+fn folder_of(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]

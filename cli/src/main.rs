@@ -2,14 +2,25 @@
 
 mod args;
 mod build_step;
+mod builds;
+mod calls;
 mod client;
 mod commands;
+mod completion;
 mod deploy;
+mod describe;
+mod dev;
+mod doctor;
 mod error;
 mod folder;
+mod init;
 mod invoke;
+mod login;
 mod pack;
 mod print;
+mod revisions;
+mod secrets;
+mod tokens;
 mod up;
 
 use std::process::ExitCode;
@@ -24,6 +35,10 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Up(settings) => up::run(*settings),
         Command::BuildStep(step) => return build_step::run(&step),
+        Command::Dev(what) => dev::run(*what, output),
+        Command::Init(what) => init::run(&what, output),
+        Command::Logout => login::logout(output),
+        Command::Completion(what) => completion::run(&what),
         command => block_on(client_command(command, output)),
     };
     match result {
@@ -43,12 +58,27 @@ fn block_on(work: impl Future<Output = Result<ExitCode, CliError>>) -> Result<Ex
 async fn client_command(command: Command, output: args::Format) -> Result<ExitCode, CliError> {
     match command {
         // Done above: they have no use for this runtime.
-        Command::Up(_) | Command::BuildStep(_) => Ok(ExitCode::SUCCESS),
+        Command::Up(_)
+        | Command::BuildStep(_)
+        | Command::Dev(_)
+        | Command::Init(_)
+        | Command::Logout
+        | Command::Completion(_) => Ok(ExitCode::SUCCESS),
         Command::Deploy(what) => deploy::run(*what, output).await,
         Command::List(target) => commands::list(&target, output).await,
         Command::Invoke(what) => invoke::run(&what, output).await,
         Command::Logs(what) => commands::logs(&what, output).await,
         Command::Invocations(what) => commands::invocations(&what, output).await,
+        Command::Revisions(what) => revisions::list(&what, output).await,
+        Command::Rollback(what) => revisions::rollback(&what, output).await,
+        Command::Build(what) => builds::run(&what, output).await,
+        Command::Replay(what) => calls::replay(&what, output).await,
+        Command::Cancel(what) => calls::cancel(&what, output).await,
+        Command::Secret(what) => secrets::run(what, output).await,
+        Command::Token(what) => tokens::run(what, output).await,
+        Command::Describe(what) => describe::run(&what, output).await,
+        Command::Login(what) => login::run(what, output).await,
+        Command::Doctor(what) => doctor::run(&what, output).await,
         Command::Delete(what) => commands::delete(&what, output).await,
     }
 }

@@ -24,9 +24,7 @@ pub(crate) struct Packed {
 
 /// Packs all files of `folder`. `node_modules` stays out where the `package.json` beside it names dependencies: the host installs them.
 pub(crate) fn pack(folder: &Path) -> Result<Packed, CliError> {
-    let mut found = Vec::new();
-    collect(folder, "", &mut found)?;
-    found.sort();
+    let found = files(folder)?;
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, path) in &found {
         let mut file = File::open(path).map_err(CliError::file("read", path))?;
@@ -48,6 +46,14 @@ pub(crate) fn pack(folder: &Path) -> Result<Packed, CliError> {
         Ok(bytes)
     };
     Ok(Packed { zip: finish().map_err(CliError::file("pack", folder))?, files })
+}
+
+/// What would be packed, by the name in the zip.
+pub(crate) fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, CliError> {
+    let mut found = Vec::new();
+    collect(folder, "", &mut found)?;
+    found.sort();
+    Ok(found)
 }
 
 fn collect(folder: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Result<(), CliError> {

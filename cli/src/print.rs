@@ -1,6 +1,6 @@
 //! What goes to standard output. A reader that goes away (`| head`) ends the command quietly.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
@@ -19,6 +19,13 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), CliError> {
 /// A line on standard error. Nobody reading it is no reason to end: `eprintln!` would panic.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// How far something is, for somebody who watches; programs that read our errors are not bothered with it.
+pub(crate) fn progress(text: &str) {
+    if io::stderr().is_terminal() {
+        note(text);
+    }
 }
 
 pub(crate) fn line(text: &str) -> Result<(), CliError> {

@@ -18,28 +18,50 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Up;
+use crate::doctor::{self, Level};
 use crate::error::CliError;
 use crate::folder;
 use crate::print;
 use data::{Data, TokenSource};
-use programs::Programs;
+pub(crate) use programs::Programs;
 
 /// API, proxy and ingest wait for sockets and disks; two threads keep a slow disk from holding up a call.
 const THREADS: usize = 2;
 
 pub(crate) fn run(settings: Up) -> Result<ExitCode, CliError> {
+    begin(settings, LevelFilter::INFO, std::future::pending())
+}
+
+/// A host, and beside it something that lasts as long: whichever ends first ends both.
+pub(crate) fn run_beside(
+    settings: Up,
+    beside: impl Future<Output = Result<ExitCode, CliError>>,
+) -> Result<ExitCode, CliError> {
+    begin(settings, LevelFilter::WARN, beside)
+}
+
+fn begin(
+    settings: Up,
+    level: LevelFilter,
+    beside: impl Future<Output = Result<ExitCode, CliError>>,
+) -> Result<ExitCode, CliError> {
     // The environment may hold API_TOKEN: no other process of this user may read it in /proc, nor our memory.
     nix::sys::prctl::set_dumpable(false)
         .map_err(|e| CliError::Host(format!("keep others out of this process: {e}")))?;
     tracing_subscriber::fmt()
         .with_ansi(std::io::stderr().is_terminal())
-        .with_max_level(LevelFilter::INFO)
+        .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_target(false)
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let runtime = runtime.map_err(|e| CliError::Host(format!("start threads: {e}")))?;
-    let code = runtime.block_on(host(settings))?;
+    let code = runtime.block_on(async {
+        tokio::select! {
+            code = host(settings) => code,
+            code = beside => code,
+        }
+    })?;
     // What still blocks (an unpacking that nobody waits for) does not hold up the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(code)
@@ -49,6 +71,9 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
     // Before anything is started: a signal that comes meanwhile must not be lost.
     let mut signals = Signals::new().map_err(|e| CliError::Host(format!("wait for signals: {e}")))?;
     let programs = Programs::find(settings.supervisor.as_deref(), settings.runtimes_dir.as_deref())?;
+    for finding in doctor::interpreters(&programs.runtimes_dir).iter().filter(|f| f.level != Level::Good) {
+        print::note(&format!("warning: {}", finding.text));
+    }
     let folder = folder::data_dir(settings.data_dir.as_deref());
     let sockets = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let layout =
