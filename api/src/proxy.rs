@@ -109,6 +109,10 @@ impl Proxy {
         peer: IpAddr,
         trigger: Trigger,
     ) -> Response<ResponseBody> {
+        // Its answer would make a tunnel of the caller's connection and of the supervisor's.
+        if request.method() == Method::CONNECT {
+            return problem(&Problem::new(Code::MethodNotAllowed, "no function can be called with CONNECT"));
+        }
         let Some(uri) = uri else { return problem(&Problem::new(Code::Invalid, "the path is not valid")) };
         let (mut parts, body) = request.into_parts();
         let forwarded = headers::Forwarded { peer, trusted: &self.trusted, trigger };
