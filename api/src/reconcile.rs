@@ -161,8 +161,9 @@ async fn wish(app: &App, function: &FunctionRef) -> Result<bool, AnyError> {
         Some(serving) => Some(revision(app, &row, serving).await?),
         None => None,
     };
-    let spec =
-        FunctionSpec { function: function.clone(), wanted: revision(app, &row, wanted).await?, serving };
+    let wanted = revision(app, &row, wanted).await?;
+    let kept = app.store.revisions(row.id).await?.into_iter().map(|r| r.code.content_sha256).collect();
+    let spec = FunctionSpec { function: function.clone(), wanted, serving, kept };
     app.backend.apply_function(spec, Generation(row.generation)).await?;
     Ok(true)
 }

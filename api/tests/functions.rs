@@ -449,3 +449,21 @@ async fn the_last_build_is_shown() {
         assert_eq!(app.send(request.unwrap()).await.json(), json!({"items": [], "next": null}), "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_revision_whose_secret_is_gone_is_not_gone_back_to() {
+    let app = TestApp::start().await;
+    let echo = Supervisor::echo();
+    app.deploy("f", &echo).await;
+    app.api("PUT", "secrets/s", json!({"data": {"KEY": "value"}})).await;
+    let ready = async || app.get("functions/f").await.json()["phase"] == "Ready";
+    app.api("PATCH", "functions/f", json!({"secrets": ["s"]})).await;
+    app.until(ready).await;
+    let named = app.get("functions/f").await.json()["revision"].clone();
+    app.api("PATCH", "functions/f", json!({"secrets": []})).await;
+    app.until(ready).await;
+    assert_eq!(app.api("DELETE", "secrets/s", Value::Null).await.status, 204);
+    let refused = app.api("POST", "functions/f/rollback", json!({"revision": named})).await;
+    assert_eq!(refused.problem(), problem(400, "Invalid", Some("revision")));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("\"s\""), "{refused:?}");
+}

@@ -336,3 +336,18 @@ async fn what_runs_or_waits_is_cancelled_and_what_has_ended_is_not() {
     app.until(async || cancel(waits).await.status == 202).await;
     app.until(async || app.get(&format!("invocations/{waits}")).await.json()["status"] == "cancelled").await;
 }
+
+#[tokio::test]
+async fn what_can_not_run_any_more_is_lost_until_its_end_is_told() {
+    let (app, _echo) = app().await;
+    let now = chrono::DateTime::<chrono::Utc>::from(std::time::SystemTime::now()).to_rfc3339();
+    app.report("f", [started(1), started(2).replace("2026-01-01T00:00:02.000Z", &now)].join("\n")).await;
+    let app = app.restart().await;
+    let status = async |n: u32| app.get(&format!("invocations/{}", id(n))).await.json()["status"].clone();
+    app.until(async || status(1).await == "lost").await;
+    assert_eq!(status(2).await, "running", "its limit is not over");
+    let record = app.get(&format!("invocations/{}", id(1))).await.json();
+    assert!(record["finished_at"].is_string() && record["error"]["type"] == "Lost", "{record}");
+    app.report("f", finished(1, "success")).await;
+    assert_eq!(status(1).await, "success");
+}

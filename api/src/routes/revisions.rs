@@ -99,6 +99,10 @@ pub(super) async fn rollback(
         let wished = FunctionRow { settings, wanted: Some(revision.name), generation, ..row };
         match app.store.update_function(&wished, None).await {
             Err(StoreError::Stale) => {}
+            Err(StoreError::NoSecret(name)) => {
+                let text = format!("revision: it names the secret {name:?}, which is not there any more");
+                return Err(Problem::invalid("revision", text));
+            }
             written => {
                 let row = written?;
                 app.changes.push(function);

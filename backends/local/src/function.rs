@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sless_backend::{Endpoint, FunctionRef, FunctionSpec, Generation, Revision};
-use sless_core::Phase;
+use sless_core::{Digest, Phase};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -70,6 +70,8 @@ pub(crate) struct Function {
     function: FunctionRef,
     life: u64,
     wanted: Option<(Revision, Generation)>,
+    /// Contents whose built code stays, whatever their age.
+    kept: Vec<Digest>,
     /// Why the wanted revision does not answer, once that is certain.
     failure: Option<String>,
     building: Option<Build>,
@@ -98,6 +100,7 @@ impl Function {
             function,
             life: 0,
             wanted,
+            kept: Vec::new(),
             failure,
             building,
             fallback,
@@ -151,6 +154,7 @@ impl Function {
     }
 
     fn want(&mut self, spec: FunctionSpec, generation: Generation) {
+        self.kept.clone_from(&spec.kept);
         if let Err(e) = self.prepare() {
             self.wanted = Some((spec.wanted, generation));
             return self.fail(format!("prepare the function's folders: {e}"));
@@ -300,7 +304,8 @@ impl Function {
             self.leaving.spawn(drain(old, before));
         }
         let (Some(active), Some((wanted, _))) = (&self.active, &self.wanted) else { return };
-        let used = [active.revision.code.content_sha256, wanted.code.content_sha256];
+        let mut used = self.kept.clone();
+        used.extend([active.revision.code.content_sha256, wanted.code.content_sha256]);
         let keep = usize::try_from(wanted.settings.revision_history).unwrap_or(usize::MAX);
         // Code of a supervisor that drains is among the newest; its folder stays unless the history is 1.
         if let Err(error) = builds::prune(&self.shared.layout, &self.function, &used, keep.max(2)) {

@@ -99,7 +99,8 @@ impl Local {
     }
 
     async fn apply(&self, f: &FunctionRef, wanted: &Revision, serving: Option<&Revision>, generation: u64) {
-        let spec = FunctionSpec { function: f.clone(), wanted: wanted.clone(), serving: serving.cloned() };
+        let (wanted, serving) = (wanted.clone(), serving.cloned());
+        let spec = FunctionSpec { function: f.clone(), wanted, serving, kept: Vec::new() };
         self.backend.apply_function(spec, Generation(generation)).await.unwrap();
     }
 
@@ -298,5 +299,28 @@ async fn what_does_not_load_or_build_says_why() {
     let build = local.backend.build(&f).unwrap();
     assert_eq!((build.phase, build.message), (Phase::Failed, failed.message));
     assert!(fs::read_to_string(build.log.unwrap()).unwrap().contains("99.99.99"));
+    local.backend.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn going_back_to_what_is_kept_needs_no_build() {
+    let (data, f) = (data(), function("f"));
+    let local = Local::on(data.path());
+    let made = |n: u32| local.revision(&format!("def handle(e, c):\n    return 'number {n}'\n"));
+    let first = made(0);
+    let apply = async |wanted: Revision, generation: u64| {
+        let settings = FunctionSettings { revision_history: 2, ..wanted.settings.clone() };
+        let (wanted, kept) = (Revision { settings, ..wanted }, vec![first.code.content_sha256]);
+        let spec = FunctionSpec { function: f.clone(), wanted, serving: None, kept };
+        local.backend.apply_function(spec, Generation(generation)).await.unwrap();
+        assert_eq!(local.settled(&f, generation).await.phase, Phase::Ready);
+    };
+    for n in 0..4 {
+        apply(made(n), u64::from(n) + 1).await;
+    }
+    let build = local.backend.build(&f);
+    apply(first.clone(), 5).await;
+    assert_eq!(local.backend.build(&f), build, "nothing was built");
+    assert!(local.call(&local.endpoint(&f)).ends_with("number 0"));
     local.backend.shutdown().await;
 }

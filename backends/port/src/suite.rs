@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use sless_core::{FunctionSettings, Phase};
 use tokio_stream::StreamExt;
 
-use crate::{Backend, CodeRef, FunctionRef, FunctionSpec, FunctionStatus, Generation, Revision, Secret};
+use crate::{
+    Backend, BackendError, CodeRef, FunctionRef, FunctionSpec, FunctionStatus, Generation, Revision, Secret,
+};
 
 /// Longest wait for something to come true.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -37,6 +39,7 @@ pub async fn run(harness: &dyn Harness) {
     other_values_in_its_secrets_make_new_workers_without_a_build(harness).await;
     a_revision_that_does_not_load_replaces_none_that_does(harness).await;
     an_older_generation_is_ignored(harness).await;
+    an_earlier_revision_is_called_beside_the_one_that_answers(harness).await;
     what_answered_last_is_started_when_the_wanted_one_does_not_load(harness).await;
     deletion_leaves_nothing_and_may_be_repeated(harness).await;
     identities_are_those_of_functions(harness).await;
@@ -66,7 +69,8 @@ async fn apply(
     serving: Option<&Revision>,
     generation: u64,
 ) {
-    let spec = FunctionSpec { function: f.clone(), wanted: wanted.clone(), serving: serving.cloned() };
+    let (wanted, serving) = (wanted.clone(), serving.cloned());
+    let spec = FunctionSpec { function: f.clone(), wanted, serving, kept: Vec::new() };
     let applied = h.backend().apply_function(spec, Generation(generation)).await;
     assert!(applied.is_ok(), "{applied:?}");
 }
@@ -177,6 +181,31 @@ async fn an_older_generation_is_ignored(h: &dyn Harness) {
     apply(h, &f, &old, None, 2).await;
     let status = settled(h, &f, 6).await;
     assert_eq!((status.generation, status.active_revision.as_deref()), (Generation(6), Some("chandle")));
+}
+
+async fn an_earlier_revision_is_called_beside_the_one_that_answers(h: &dyn Harness) {
+    let f = function("first");
+    let (now, before) = (revision(h, &f, "c", "handle").await, revision(h, &f, "a", "handle").await);
+    let answering = h.backend().endpoints(&f);
+    let same = h.backend().revision_endpoints(&f, now).await;
+    assert_eq!(same.ok().as_ref(), Some(&answering), "that which answers is not started again");
+    let bad = revision(h, &f, "b", "broken").await;
+    let refused = h.backend().revision_endpoints(&f, bad).await;
+    assert!(matches!(refused, Err(BackendError::Conflict(_))), "{refused:?}");
+    if !h.runs_processes() {
+        return;
+    }
+    let mut lists = Vec::new();
+    for _ in 0..2 {
+        let list = h.backend().revision_endpoints(&f, before.clone()).await;
+        assert!(list.as_ref().is_ok_and(|list| !list.is_empty() && *list != answering), "{list:?}");
+        lists.extend(list);
+    }
+    assert_eq!(lists.first(), lists.last(), "one is started for all who ask");
+    let running = h.backend().supervisors(&f);
+    let known = |list: &[crate::Endpoint]| list.iter().all(|one| running.contains(one));
+    assert!(known(&answering) && lists.iter().all(|list| known(list)), "{running:?}");
+    assert_eq!(h.backend().endpoints(&f), answering, "what answers is the same as before");
 }
 
 async fn what_answered_last_is_started_when_the_wanted_one_does_not_load(h: &dyn Harness) {

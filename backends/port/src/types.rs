@@ -58,6 +58,8 @@ pub struct FunctionSpec {
     /// What answered last, as far as the API knows: to be started at once when the backend begins anew and `wanted` is not
     /// built yet or does not load. Often equal to `wanted`.
     pub serving: Option<Revision>,
+    /// Contents of the revisions that are kept: a rollback to one of them must need no build.
+    pub kept: Vec<Digest>,
 }
 
 /// The API's count of the changes of a function; only grows.
