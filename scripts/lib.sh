@@ -22,11 +22,15 @@ stage() {
     printf -- '-- %s: %d s\n' "$STAGE" $((SECONDS - began))
     STAGE=
 }
+# AT_EXIT: what else must happen then, if anything.
 tell_failure() {
     local code=$?
+    ${AT_EXIT:-}
     if [ "$code" != 0 ] && [ -n "$STAGE" ]; then printf 'error: failed with exit code %d: %s\n' "$code" "$STAGE" >&2; fi
 }
 trap tell_failure EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # apt PACKAGE...: false where there is no apt or we may not use it.
 apt() {

@@ -85,6 +85,10 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Prints a script that completes this command line in a shell
     Completion(Completion),
+    /// Packs all that a host on this machine keeps into one file; it may run meanwhile
+    Backup(Backup),
+    /// Makes a data folder from what `backup` has packed
+    Restore(Restore),
     /// Runs a command of a build in its cage
     #[command(hide = true)]
     BuildStep(BuildStep),
@@ -209,6 +213,24 @@ pub(crate) struct Delete {
     pub(crate) name: FunctionName,
     #[command(flatten)]
     pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// What to write, a .tar.gz; one that is there is replaced
+    pub(crate) file: PathBuf,
+    /// The host's data folder [default: the one that `up` uses]
+    #[arg(long, env = "DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// What `backup` has written
+    pub(crate) file: PathBuf,
+    /// The folder to make; it may not be there, or must be empty [default: the one that `up` uses]
+    #[arg(long, env = "DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! The command line of sless, and the host on one machine.
 
 mod args;
+mod backup;
 mod build_step;
 mod builds;
 mod calls;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let Cli { command, output } = Cli::parse();
     let result = match command {
         Command::Up(settings) => up::run(*settings),
+        Command::Restore(what) => backup::restore(&what, output),
         Command::BuildStep(step) => return build_step::run(&step),
         Command::Dev(what) => dev::run(*what, output),
         Command::Init(what) => init::run(&what, output),
@@ -63,7 +65,9 @@ async fn client_command(command: Command, output: args::Format) -> Result<ExitCo
         | Command::Dev(_)
         | Command::Init(_)
         | Command::Logout
-        | Command::Completion(_) => Ok(ExitCode::SUCCESS),
+        | Command::Completion(_)
+        | Command::Restore(_) => Ok(ExitCode::SUCCESS),
+        Command::Backup(what) => backup::backup(&what, output).await,
         Command::Deploy(what) => deploy::run(*what, output).await,
         Command::List(target) => commands::list(&target, output).await,
         Command::Invoke(what) => invoke::run(&what, output).await,

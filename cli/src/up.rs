@@ -19,7 +19,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Up;
 use crate::doctor::{self, Level};
-use crate::error::CliError;
+use crate::error::{CliError, chain};
 use crate::folder;
 use crate::print;
 use data::{Data, TokenSource};
@@ -148,16 +148,6 @@ fn url_of(addr: SocketAddr) -> String {
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     format!("http://{}", SocketAddr::new(ip, addr.port()))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }
 
 /// SIGTERM and SIGINT; SIGHUP (a terminal that is closed) as well.

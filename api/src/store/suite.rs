@@ -34,7 +34,7 @@ impl Place {
 /// Runs `test` in a database that is made for it and removed afterwards.
 pub(super) async fn in_postgres(test: impl AsyncFnOnce(&Place)) {
     let Ok(url) = std::env::var("SLESS_TEST_DATABASE_URL") else {
-        eprintln!("not run: SLESS_TEST_DATABASE_URL is not set");
+        eprintln!("not run: SLESS_TEST_DATABASE_URL is not set; scripts/test sets it");
         return;
     };
     static COUNT: AtomicU32 = AtomicU32::new(0);

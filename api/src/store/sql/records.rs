@@ -108,7 +108,7 @@ pub(super) async fn page(
     after: Option<After>,
     limit: u32,
 ) -> Result<Vec<InvocationRow>, StoreError> {
-    // What did not succeed has an index of its own, in whose words it must be asked for.
+    // What did not succeed, and what did not come by HTTP, has an index of its own, in whose words it must be asked for.
     let status = match filter.status.as_deref() {
         None => "$7 IS NULL".to_owned(),
         Some("success") => "i.status = $7".to_owned(),
@@ -116,13 +116,18 @@ pub(super) async fn page(
         Some("queued") => format!("i.status IS NULL AND NOT i.started AND {NO_SUCCESS} AND $7 = 'queued'"),
         Some(_) => format!("i.status = $7 AND {NO_SUCCESS}"),
     };
+    let trigger = match filter.trigger.as_deref() {
+        None => "$8 IS NULL",
+        Some("http") => "i.trigger = $8",
+        Some(_) => "i.trigger = $8 AND i.trigger <> 'http'",
+    };
     let sql = format!(
         "SELECT {LISTED}, {WITHOUT_BODIES} FROM invocations i JOIN owners o ON o.id = i.owner
          WHERE i.owner = (SELECT id FROM owners WHERE namespace = $1 AND function = $2)
            AND i.started_at >= $3 AND i.started_at < $4
            AND ($5 IS NULL OR (i.started_at, i.id) < ($5, $6))
            AND {status}
-           AND ($8 IS NULL OR i.trigger = $8)
+           AND {trigger}
            AND NOT EXISTS (SELECT 1 FROM invocations l WHERE l.id = i.id AND l.owner = i.owner AND l.attempt > i.attempt)
          ORDER BY i.started_at DESC, i.id DESC LIMIT $9"
     );
