@@ -1,7 +1,7 @@
 //! How fast the stores are; the numbers are in `docs/performance.md`. In each database: a million records with their log lines go in,
 //! in transactions as the writer makes them, then questions are asked of them.
 //!
-//! `SLESS_TEST_DATABASE_URL=postgres://… cargo test --release -p sless-api measure -- --ignored --nocapture --test-threads 1`
+//! `SLESS_TEST_DATABASE_URL=postgres://… cargo test -p sless-api measure -- --ignored --nocapture --test-threads 1`
 
 use std::time::{Duration, Instant};
 
