@@ -52,12 +52,16 @@ pub(crate) fn run(mut what: Dev, output: Format) -> Result<ExitCode, CliError> {
     if let Some(runtimes) = &what.runtimes_dir {
         words.extend(["--runtimes-dir".into(), runtimes.into()]);
     }
-    let settings = match Cli::try_parse_from(words) {
+    let mut settings = match Cli::try_parse_from(words) {
         Ok(Cli { command: Command::Up(settings), .. }) => *settings,
         // A variable that `up` reads is wrong: clap's text names it.
         Err(e) => return Err(CliError::Refused(e.to_string().trim_end().to_owned())),
         Ok(_) => return Err(CliError::Refused("`sless up` takes no such settings".to_owned())),
     };
+    // Variables for another host on this machine, or for the program that is written here, are not for this one.
+    settings.database_url = None;
+    settings.external_url = None;
+    (settings.public_listen, settings.api_admin_listen, settings.api_internal_listen) = (None, None, None);
     // What is kept for other hosts stays theirs.
     let token = settings.api_token.clone();
     what.deploy.target = Target {
