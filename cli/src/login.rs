@@ -20,7 +20,7 @@ use crate::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct LoginArgs {
-    /// The host's address, as https://sless.example.com
+    /// The host's address, as `https://sless.example.com`
     pub(crate) url: String,
     /// The token; else it is read from standard input
     #[arg(long, env = "SLESS_TOKEN", hide_env_values = true)]

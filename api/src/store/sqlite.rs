@@ -57,7 +57,12 @@ impl SqliteStore {
             // Larger than the default of 1000 pages: fewer checkpoints while records pour in.
             .pragma("wal_autocheckpoint", "4000")
             .pragma("journal_size_limit", "67108864");
-        let writer = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await;
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            // SQLite rolls back by itself when the disk is full; a connection that has lost count of its transactions is of no use.
+            .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+            .connect_with(options.clone())
+            .await;
         let writer = writer.map_err(failed("open the database"))?;
         let migrated = MIGRATIONS.run(&writer).await;
         migrated

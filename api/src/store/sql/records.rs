@@ -13,11 +13,14 @@ pub(in crate::store) async fn owner(store: &Database, f: &FunctionRef) -> Result
     if let Some(known) = store.owners.read().await.get(f) {
         return Ok(*known);
     }
-    // By itself and not within the batch's transaction: what is remembered must never be rolled back.
+    // In a transaction of its own and not in the batch's: what is remembered must never be rolled back. And in one that is
+    // committed by a statement of its own: `RETURNING` gives its row before SQLite has written it, and a full disk shows after that.
     let sql = "INSERT INTO owners (namespace, function) VALUES ($1, $2)
                ON CONFLICT (namespace, function) DO UPDATE SET function = excluded.function RETURNING id";
     let query = sqlx::query_scalar(sql).bind(f.namespace.as_str()).bind(f.name.as_str());
-    let id: i64 = query.fetch_one(&store.writer).await.map_err(failed("note whose records these are"))?;
+    let mut tx = store.write().await?;
+    let id: i64 = query.fetch_one(&mut *tx).await.map_err(failed("note whose records these are"))?;
+    tx.commit().await.map_err(failed("note whose records these are"))?;
     store.owners.write().await.insert(f.clone(), id);
     Ok(id)
 }

@@ -41,7 +41,10 @@ pub(super) async fn insert(
     let query =
         sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str()).bind(kind.as_str());
     let query = query.bind(enabled).bind(function.as_str()).bind(Moment::now().0);
-    trigger(&query.fetch_one(&store.writer).await.map_err(unique("keep a trigger"))?)
+    let mut tx = store.write().await?;
+    let kept = trigger(&query.fetch_one(&mut *tx).await.map_err(unique("keep a trigger"))?)?;
+    tx.commit().await.map_err(failed("keep a trigger"))?;
+    Ok(kept)
 }
 
 pub(super) async fn one(
@@ -83,7 +86,9 @@ pub(super) async fn update(store: &Database, row: &TriggerRow) -> Result<Trigger
     let query =
         sqlx::query(AssertSqlSafe(sql)).bind(row.enabled).bind(row.function.as_str()).bind(Moment::now().0);
     let query = query.bind(row.id).bind(row.version.cast_signed());
-    let written = query.fetch_optional(&store.writer).await.map_err(failed("change a trigger"))?;
+    let mut tx = store.write().await?;
+    let written = query.fetch_optional(&mut *tx).await.map_err(failed("change a trigger"))?;
+    tx.commit().await.map_err(failed("change a trigger"))?;
     trigger(&written.ok_or(StoreError::Stale)?)
 }
 
