@@ -420,6 +420,72 @@ def test_what_is_let_go_goes_in_order(host, sink, lang, small_disk, full):
         lost = now_lost
 
 
+def test_a_full_disk_under_the_host(request):
+    """What is answered as written is written, records wait, and each finds its own function when there is room again."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a file system")
+    up = Up(request.config.getoption("--sless"))
+    data = up.folder / "data"
+    data.mkdir(mode=0o755)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "sless-small-disk", data], check=True)
+    try:
+        up.start()
+        api = Api(up.url, up.token, "default", up)
+        code = "def handle(e, c):\n    return {'by': c.function, 'pad': 'x' * 2000}\n"
+        api.deploy("author", "py", code)
+        other = fill(data)
+        said = [api.api("POST", "functions", {"name": f"g{n}", "runtime": "python3.11"}) for n in range(3)]
+        calls = [api.fn("author", body={}) for _ in range(30)]
+        assert [a.status for a in calls] == [200] * 30, "calls go on"
+        other.unlink()
+        for n, answer in enumerate(said):
+            assert answer.status in (201, 500, 503, 507), answer
+            assert (api.api("GET", f"functions/g{n}").status == 200) == (answer.status == 201), (n, answer)
+        api.deploy("greet", "py", code)
+        later = [api.fn("greet", body={}) for _ in range(3)]
+        assert [a.status for a in later] == [200] * 3
+        for again in (False, True):
+            if again:
+                assert up.stop() == 0, up.log()
+                up.start()
+            for name, answers in (("author", calls), ("greet", later)):
+                for answer in answers:
+                    stored = api.stored(answer.id, within=30)
+                    assert (stored["function"], stored["status"]) == (name, "success"), stored
+                listed = {i["id"] for i in api.api("GET", f"functions/{name}/invocations?limit=100").json["items"]}
+                assert listed == {a.id for a in answers}, name
+    finally:
+        try:
+            if up.process and up.process.poll() is None:
+                up.stop()
+        finally:
+            subprocess.run(["umount", "-l", data], check=True)
+            up.bury()
+
+
+@pytest.mark.parametrize("through", ["supervisor", "proxy"])
+def test_a_stream_that_breaks_off_at_once(host, up, lang, through):
+    """The caller gets what was sent before it, and sees that it is not all."""
+    code = {"py": "def handle(e, c):\n    yield 'one'\n    raise ValueError('lost')\n",
+            "js": "exports.handle = async function* () { yield 'one'; throw new RangeError('lost') }\n"}[lang]
+    if through == "supervisor":
+        h = host(lang, **{lang: code})
+        port, path = h.port, "/"
+    else:
+        api = Api(up.url, up.token, "default", up)
+        api.deploy("broken", lang, code)
+        port, path = up.port, "/fn/default/broken"
+    for _ in range(30):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
+            s.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            got = b""
+            with contextlib.suppress(ConnectionError):
+                while chunk := s.recv(65536):
+                    got += chunk
+        assert got.startswith(b"HTTP/1.1 200 ") and b"x-sless-invocation-id" in got.lower(), got
+        assert b"3\r\none\r\n" in got and b"0\r\n\r\n" not in got, got
+
+
 def test_a_gibibyte_of_output_in_one_call(host, sink, lang):
     h = host(lang, py="import sys\nCHUNK = ('y' * 1023 + '\\n') * 1024\ndef handle(e, c):\n    print('the beginning')\n    for _ in range(1024): sys.stdout.write(CHUNK)\n    print('the end')\n    return {}\n",
              js="const chunk = ('y'.repeat(1023) + '\\n').repeat(1024)\nexports.handle = () => { console.log('the beginning'); for (let i = 0; i < 1024; i++) process.stdout.write(chunk); console.log('the end'); return {} }\n",

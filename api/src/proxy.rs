@@ -120,13 +120,10 @@ impl Proxy {
         let call = Call { method: parts.method, uri, headers: parts.headers, trailers };
         let body = match body.size_hint().exact() {
             Some(0) => CallBody::whole(Bytes::new()),
-            Some(length) if length <= WHOLE => match body.collect().await {
-                Ok(whole) => CallBody::whole(whole.to_bytes()),
-                Err(error) => {
-                    return problem(&Problem::new(
-                        Code::Invalid,
-                        format!("the request's body broke off: {error}"),
-                    ));
+            Some(length) if length <= WHOLE => match body::collect(body).await {
+                Ok(whole) => CallBody::whole(whole),
+                Err(reason) => {
+                    return problem(&Problem::new(Code::Invalid, format!("the request's body: {reason}")));
                 }
             },
             _ => CallBody::streamed(body),
@@ -164,6 +161,7 @@ impl Proxy {
             };
             let Some(offered) = body.take() else { break };
             body = offered.again();
+            let fault = offered.fault();
             let mut request = Request::new(offered);
             *request.method_mut() = call.method.clone();
             *request.uri_mut() = call.uri.clone();
@@ -181,6 +179,12 @@ impl Proxy {
                 }
                 // Nothing of it has left this process: the connection was closed while it was idle.
                 Err(SendError::NotSent(request)) => body = Some(request.into_body()),
+                Err(SendError::Broken(error)) if fault.is_some_and(|f| f.is_the_callers()) => {
+                    return Err(Problem::new(
+                        Code::Invalid,
+                        format!("the request's body broke off: {error}"),
+                    ));
+                }
                 Err(SendError::Broken(error)) => {
                     tracing::warn!(function = %function, error, "the supervisor went away during a call");
                     return Err(Problem::new(Code::BadGateway, WENT_AWAY));

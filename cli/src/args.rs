@@ -133,13 +133,13 @@ pub(crate) struct Deploy {
     #[arg(long)]
     pub(crate) entrypoint: Option<Entrypoint>,
     /// Limit of a call, in seconds [default: 30]
-    #[arg(long)]
+    #[arg(long, value_parser = seconds)]
     pub(crate) timeout_sec: Option<f64>,
     /// Limit of a worker's start, in seconds [default: 30]
-    #[arg(long)]
+    #[arg(long, value_parser = seconds)]
     pub(crate) init_timeout_sec: Option<f64>,
     /// Limit of the build, in seconds [default: 600]
-    #[arg(long)]
+    #[arg(long, value_parser = seconds)]
     pub(crate) build_timeout_sec: Option<f64>,
     /// Memory, in MiB [default: 256]
     #[arg(long)]
@@ -326,6 +326,14 @@ fn unix_socket(text: &str) -> Result<PathBuf, String> {
     match text.strip_prefix("unix:") {
         Some(path) if path.starts_with('/') && path.len() < 100 => Ok(path.into()),
         _ => Err("write it as unix:PATH with an absolute path of less than 100 bytes".to_owned()),
+    }
+}
+
+/// A number of seconds; JSON has neither NaN nor infinity.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if n.is_finite() => Ok(n),
+        _ => Err("give a number of seconds, such as 30 or 0.5".to_owned()),
     }
 }
 

@@ -19,6 +19,8 @@ use crate::print;
 /// Runtimes by the handler's file, in the order in which they are looked for.
 const RUNTIMES: [(&str, &str); 4] =
     [(".py", "python3.11"), (".js", "nodejs20"), (".mjs", "nodejs20"), (".cjs", "nodejs20")];
+/// A host that is ready with other code for so long will not come to ours.
+const REPLACED: Duration = Duration::from_secs(2);
 /// For a start beside build and init, which have limits of their own.
 const MARGIN: Duration = Duration::from_secs(60);
 
@@ -184,6 +186,7 @@ pub(crate) async fn wait(
 ) -> Result<Value, CliError> {
     let began = Instant::now();
     let mut told = String::new();
+    let mut other = None;
     loop {
         let function = client.get(path).await?;
         let phase = print::cell(&function, "phase");
@@ -195,8 +198,16 @@ pub(crate) async fn wait(
                     print::cell(&function, "message")
                 )));
             }
+            // What answers is something else, and nothing is on its way: somebody has deployed after us.
+            "Ready" if other.get_or_insert_with(Instant::now).elapsed() > REPLACED => {
+                return Err(CliError::Refused("another deploy has replaced it meanwhile".to_owned()));
+            }
+            "Ready" => {}
             "Terminating" => return Err(CliError::Refused("somebody has deleted it meanwhile".to_owned())),
             _ => {}
+        }
+        if phase != "Ready" {
+            other = None;
         }
         if phase == "Building" && told != phase && output == Format::Text {
             print::progress("installing its dependencies …");

@@ -113,10 +113,18 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         .map_err(CliError::file("clear up, or make the proxy's token, in", &private))?;
     // Before it answers, so that who has waited for it can find it; a port that the system chooses is known after.
     if settings.api_listen.port() != 0 {
+        // Who finds the address sends the token there: it must not be somebody else's.
+        let free = std::net::TcpListener::bind(settings.api_listen);
+        free.map_err(|e| CliError::Host(format!("cannot listen on {}: {e}", settings.api_listen)))?;
         data.keep_url(&url_of(settings.api_listen))?;
     }
-    let server =
-        Server::start(config, Arc::new(backend), code).await.map_err(|e| CliError::Host(chain(&e)))?;
+    let server = match Server::start(config, Arc::new(backend), code).await {
+        Ok(server) => server,
+        Err(error) => {
+            data.forget_url();
+            return Err(CliError::Host(chain(&error)));
+        }
+    };
     let url = url_of(server.local_addr());
     data.keep_url(&url)?;
     print::note(&format!("sless listens on {url}, data in {}", folder.display()));

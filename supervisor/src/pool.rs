@@ -116,6 +116,9 @@ impl Pool {
                 let Some(pool) = pool.upgrade() else { return };
                 pool.shrink();
                 process::give_back_memory();
+                if pool.calls.get() > 0 {
+                    pool.reporter.touch();
+                }
                 let lost = pool.reaper.lost_keepers();
                 if lost > lost_keepers {
                     tracing::warn!(lost_keepers = lost, "keepers did not end by themselves");

@@ -196,6 +196,21 @@ impl Reporter {
         let _ = if short { std::fs::write(path, []) } else { std::fs::remove_file(path) };
     }
 
+    /// Leaves a sign of life in the spool's folder; to be called every few seconds.
+    pub fn touch(&self) {
+        if let Some(dir) = self.shared.spool.borrow_mut().dir() {
+            dir.touch();
+        }
+    }
+
+    /// Prints what a worker said whose code does not load, and whom no call waits for.
+    pub(crate) fn print_init(&self, init: InitOutput) {
+        let origin = Origin { namespace: &self.names.0, function: &self.names.1, invocation_id: "" };
+        let log = init.log.into_call(&mut |line| self.print(&origin, &line));
+        log.finish(&mut |line| self.print(&origin, &line));
+        self.lines.notify_one();
+    }
+
     /// Waits until all is delivered or `limit` has passed; tells whether all is.
     pub async fn flush(&self, limit: Duration) -> bool {
         self.flush_waiting();

@@ -1,6 +1,8 @@
 //! The bodies that pass through.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +16,9 @@ use super::upstream::UpstreamBody;
 /// What is read of a body that nobody wants, so that its sender gets to read why.
 const LINGER_BYTES: usize = 64 << 20;
 const LINGER_FOR: Duration = Duration::from_secs(5);
+
+/// A sender that is silent for so long is given up; a slow one that goes on is not.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// A request's body. If it is dropped before its end (the answer came early: 413, 404), the rest is read and thrown away for a
 /// while: closing a connection with unread data resets it, and the reset can destroy the answer on its way.
@@ -68,11 +73,42 @@ impl Drop for Lingering {
     }
 }
 
+/// Reads a body to its end.
+///
+/// # Errors
+/// What is wrong with it, for its sender.
+pub(super) async fn collect(mut body: Lingering) -> Result<Bytes, String> {
+    let mut all = Bytes::new();
+    loop {
+        match tokio::time::timeout(SILENCE, body.frame()).await {
+            Err(_) => return Err(format!("nothing more of it came for {} s", SILENCE.as_secs())),
+            Ok(None) => return Ok(all),
+            Ok(Some(Err(error))) => return Err(format!("it broke off: {error}")),
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                // Most bodies come in one piece, which needs no copy.
+                Ok(data) if all.is_empty() => all = data,
+                Ok(data) => all = [all, data].concat().into(),
+                Err(_) => {}
+            },
+        }
+    }
+}
+
 /// The body of a call on its way to a supervisor.
 #[derive(Debug)]
 pub(crate) enum CallBody {
     Whole { bytes: Bytes, sent: bool },
-    Streamed(Lingering),
+    Streamed { body: Lingering, fault: Fault },
+}
+
+/// Whether a streamed request broke off on its caller's side.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fault(Arc<AtomicBool>);
+
+impl Fault {
+    pub(super) fn is_the_callers(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl CallBody {
@@ -81,14 +117,21 @@ impl CallBody {
     }
 
     pub(super) fn streamed(body: Lingering) -> Self {
-        Self::Streamed(body)
+        Self::Streamed { body, fault: Fault::default() }
+    }
+
+    pub(super) fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Whole { .. } => None,
+            Self::Streamed { fault, .. } => Some(fault.clone()),
+        }
     }
 
     /// The same once more, where that is possible.
     pub(super) fn again(&self) -> Option<Self> {
         match self {
             Self::Whole { bytes, .. } => Some(Self::whole(bytes.clone())),
-            Self::Streamed(_) => None,
+            Self::Streamed { .. } => None,
         }
     }
 }
@@ -106,21 +149,27 @@ impl Body for CallBody {
                 let first = !std::mem::replace(sent, true) && !bytes.is_empty();
                 Poll::Ready(first.then(|| Ok(Frame::data(bytes.clone()))))
             }
-            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+            Self::Streamed { body, fault } => {
+                let frame = Pin::new(body).poll_frame(cx);
+                if let Poll::Ready(Some(Err(_))) = &frame {
+                    fault.0.store(true, Ordering::Relaxed);
+                }
+                frame
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole { bytes, sent } => *sent || bytes.is_empty(),
-            Self::Streamed(body) => body.is_end_stream(),
+            Self::Streamed { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole { bytes, sent } => SizeHint::with_exact(if *sent { 0 } else { bytes.len() as u64 }),
-            Self::Streamed(body) => body.size_hint(),
+            Self::Streamed { body, .. } => body.size_hint(),
         }
     }
 }

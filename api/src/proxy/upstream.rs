@@ -165,12 +165,14 @@ pub(crate) struct UpstreamBody {
     incoming: Incoming,
     upstream: Option<Box<Upstream>>,
     whole: bool,
+    /// How it broke off, while what came before is being written.
+    cut: Option<hyper::Error>,
     home: Home,
 }
 
 impl UpstreamBody {
     pub(super) fn new(incoming: Incoming, upstream: Box<Upstream>, home: Home) -> Self {
-        Self { incoming, upstream: Some(upstream), whole: false, home }
+        Self { incoming, upstream: Some(upstream), whole: false, cut: None, home }
     }
 }
 
@@ -189,6 +191,9 @@ impl Body for UpstreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = &mut *self;
+        if let Some(error) = this.cut.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let mut frame = Pin::new(&mut this.incoming).poll_frame(cx);
         if frame.is_pending()
             && let Some(upstream) = &mut this.upstream
@@ -196,8 +201,15 @@ impl Body for UpstreamBody {
             upstream.drive(cx);
             frame = Pin::new(&mut this.incoming).poll_frame(cx);
         }
-        if let Poll::Ready(None) = frame {
-            this.whole = true;
+        match frame {
+            Poll::Ready(None) => this.whole = true,
+            Poll::Ready(Some(Err(error))) => {
+                // An error makes hyper drop what it has not written yet; before that it writes when there is nothing to do.
+                this.cut = Some(error);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            _ => {}
         }
         frame
     }

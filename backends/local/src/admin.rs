@@ -17,6 +17,8 @@ use tokio::time::timeout;
 /// An answer takes microseconds; a supervisor that is stopped in a debugger should not stop us.
 const PATIENCE: Duration = Duration::from_secs(5);
 const BODY_MAX: usize = 1 << 20;
+/// So much of a traceback goes into a function's message.
+const TRACEBACK_MAX: usize = 4096;
 
 /// What `/ready` says.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +43,7 @@ struct Error {
     kind: String,
     #[serde(default)]
     message: String,
+    traceback: Option<String>,
 }
 
 /// Asks the supervisor whose admin socket is `socket`.
@@ -80,14 +83,29 @@ fn read(status: StatusCode, body: &[u8]) -> Readiness {
     }
     match serde_json::from_slice::<Answer>(body) {
         Ok(Answer { status, error }) if status == "init_failed" => {
-            let text = error.map_or_else(String::new, |e| match e.kind.is_empty() {
-                true => e.message,
-                false => format!("{}: {}", e.kind, e.message),
+            let text = error.map_or_else(String::new, |e| {
+                let mut text =
+                    if e.kind.is_empty() { e.message } else { format!("{}: {}", e.kind, e.message) };
+                if let Some(traceback) = e.traceback {
+                    text.push('\n');
+                    text.push_str(end_of(&traceback));
+                }
+                text
             });
             Readiness::InitFailed(text)
         }
         _ => Readiness::NotReady,
     }
+}
+
+/// The end of a traceback, which says where it happened.
+fn end_of(traceback: &str) -> &str {
+    let text = traceback.trim_end();
+    let mut from = text.len().saturating_sub(TRACEBACK_MAX);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text.get(from..).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -98,7 +116,7 @@ mod tests {
     fn each_answer_has_its_meaning() {
         assert_eq!(read(StatusCode::OK, b"{}"), Readiness::Ready);
         let failed = br#"{"status": "init_failed", "error": {"type": "ModuleNotFoundError", "message": "No module named 'x'", "traceback": "t"}}"#;
-        let text = "ModuleNotFoundError: No module named 'x'".to_owned();
+        let text = "ModuleNotFoundError: No module named 'x'\nt".to_owned();
         assert_eq!(read(StatusCode::SERVICE_UNAVAILABLE, failed), Readiness::InitFailed(text));
         for other in [&br#"{"status": "starting"}"#[..], br#"{"status": "draining"}"#, b"junk"] {
             assert_eq!(read(StatusCode::SERVICE_UNAVAILABLE, other), Readiness::NotReady);

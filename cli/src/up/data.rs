@@ -73,6 +73,12 @@ impl Data {
         write_private(&path, url).map_err(CliError::file("write", &path))
     }
 
+    /// No host answers there.
+    pub(crate) fn forget_url(&self) {
+        // At worst a command is refused there.
+        let _ = fs::remove_file(folder::url_file(&self.folder));
+    }
+
     /// A folder for uploads on their way in; what an earlier host has left in it is removed.
     pub(crate) fn uploads(&self) -> Result<PathBuf, CliError> {
         let path = self.folder.join("private/uploads");

@@ -107,7 +107,12 @@ pub(super) fn forbidden() -> Response<ResponseBody> {
 #[derive(Debug)]
 pub(crate) enum ResponseBody {
     Whole(Option<Bytes>),
-    Stream { pieces: mpsc::Receiver<Piece>, trailers: bool },
+    Stream {
+        pieces: mpsc::Receiver<Piece>,
+        trailers: bool,
+    },
+    /// Cut, once what came before is written.
+    Cutting,
     Done,
 }
 
@@ -143,10 +148,16 @@ impl Body for ResponseBody {
                     Poll::Ready(Some(Ok(Frame::trailers(map))))
                 }
                 Poll::Ready(None) => {
-                    *self = Self::Done;
-                    Poll::Ready(Some(Err(Cut)))
+                    // An error makes hyper drop what it has not written yet; before that it writes when there is nothing to do.
+                    *self = Self::Cutting;
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
                 }
             },
+            Self::Cutting => {
+                *self = Self::Done;
+                Poll::Ready(Some(Err(Cut)))
+            }
             Self::Done => Poll::Ready(None),
         }
     }
@@ -159,7 +170,7 @@ impl Body for ResponseBody {
         match self {
             Self::Whole(body) => SizeHint::with_exact(body.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Done => SizeHint::with_exact(0),
-            Self::Stream { .. } => SizeHint::default(),
+            Self::Stream { .. } | Self::Cutting => SizeHint::default(),
         }
     }
 }

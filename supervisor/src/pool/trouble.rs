@@ -30,7 +30,8 @@ pub(super) struct Broken {
 impl Pool {
     /// A worker's code did not load: callers that wait are told, and it is tried again after a while.
     pub(super) fn init_failed(self: &Rc<Self>, worker: &Rc<Worker>, raised: Raised) {
-        tracing::warn!(error.kind = %raised.kind, error.message = %raised.message, "the code does not load");
+        let traceback = raised.traceback.as_deref().unwrap_or_default();
+        tracing::warn!(error.kind = %raised.kind, error.message = %raised.message, error.traceback = traceback, "the code does not load");
         worker.life.set(Life::Condemned);
         worker.pairs.drain();
         self.broke(raised, Some(worker));
@@ -46,6 +47,9 @@ impl Pool {
                 let worker = worker.filter(|_| n == 0);
                 self.fail_unstarted(call, init_failure(&raised), raised.traceback.clone(), worker);
             }
+        }
+        if let Some(init) = worker.and_then(|w| w.take_init_log()) {
+            self.reporter.print_init(init);
         }
         let pool = Rc::downgrade(self);
         tokio::task::spawn_local(async move {

@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 use super::event::{self, Head, Key, Kind};
 use super::segment::{CURSOR, Dir, LOCK, boot_id};
 use super::spool::{CARRIED, PROVISIONAL, split};
-use super::time::{Stamp, now_ms};
+use super::time::Stamp;
 
 /// A file in a process' folder: its memory was short, so what it left open ended for want of memory.
 pub(super) const OUT_OF_MEMORY: &str = "out_of_memory";
@@ -78,16 +78,14 @@ fn read(path: &Path, lock: File) -> io::Result<Left> {
         }
     }
     numbers.sort_unstable();
-    let (mut files, mut calls, mut last_sign) = (Vec::new(), HashMap::<Key, Call>::new(), 0);
+    let (mut files, mut calls) = (Vec::new(), HashMap::<Key, Call>::new());
+    let mut last_sign = modified_ms(&path.join(LOCK));
     for number in numbers {
         let file = path.join(format!("{number:06}.ndjson"));
         let mut lines = std::fs::read(&file)?;
         // A line that was being written when the supervisor died has no end.
         lines.truncate(memchr::memrchr(b'\n', &lines).map_or(0, |at| at + 1));
-        if let Ok(modified) = file.metadata()?.modified() {
-            let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-            last_sign = last_sign.max(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-        }
+        last_sign = last_sign.max(modified_ms(&file));
         for line in split(&lines) {
             look_at(line, &mut calls);
         }
@@ -153,6 +151,13 @@ fn time_of(line: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(line.get(at..at + 24)?).into_owned())
 }
 
+/// When a file was written last, in Unix milliseconds; 0 if that cannot be known.
+fn modified_ms(path: &Path) -> u64 {
+    let modified = path.metadata().and_then(|m| m.modified()).ok();
+    let since = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Where lines were delivered and are gone, a `seq` must not meet one of theirs.
 const SEQ_GAP: u32 = 1 << 20;
 
@@ -175,7 +180,7 @@ fn end(out: &mut Vec<u8>, key: &Key, call: &Call, status: &str, last_sign: u64) 
          \"error\":{{\"type\":\"{kind}\",\"message\":\"{message}\",\"traceback\":null}},\"log_bytes\":{},\"log_dropped_bytes\":0}}\n",
         String::from_utf8_lossy(&key.0),
         key.1,
-        String::from_utf8_lossy(stamp.at(now_ms())),
+        String::from_utf8_lossy(stamp.at(last_sign.max(started))),
         last_sign.saturating_sub(started),
         call.log_bytes,
     );
