@@ -49,6 +49,8 @@ pub enum IntakeError {
     Special { name: String, kind: &'static str },
     #[error("the archive has two entries for {}", Shown(name))]
     Duplicate { name: String },
+    #[error("the archive has two entries for one and the same name; pack it anew")]
+    Twice,
     #[error("{} is a file, and a folder of the same name is in the archive too", Shown(name))]
     Conflict { name: String },
     #[error("the archive's entries overlap, as those of a zip bomb do")]
@@ -269,7 +271,7 @@ fn plan<R: Read + Seek>(
     }
     // The reader keeps one entry of each raw name, so the second one is only known by the count.
     if zip.has_duplicate_names() {
-        return Err(IntakeError::Duplicate { name: "one of its names".into() });
+        return Err(IntakeError::Twice);
     }
     if zip.has_overlapping_entries().map_err(|e| opening(&e))? {
         return Err(IntakeError::Overlap);

@@ -210,7 +210,7 @@ pub(crate) async fn wait(
             other = None;
         }
         if phase == "Building" && told != phase && output == Format::Text {
-            print::progress("installing its dependencies …");
+            print::progress("building …");
         }
         let limit = |field: &str| function.get(field).and_then(Value::as_f64).unwrap_or_default();
         let limit = Duration::try_from_secs_f64(limit("build_timeout_sec") + limit("init_timeout_sec"))

@@ -54,7 +54,8 @@ impl CliError {
         let text = |name: &str| problem.as_ref()?.get(name)?.as_str().map(str::to_owned);
         let mut message =
             text("detail").or_else(|| text("title")).unwrap_or_else(|| format!("the host answered {status}"));
-        if let Some(field) = text("field") {
+        // Most details name their field already.
+        if let Some(field) = text("field").filter(|field| !message.contains(field.as_str())) {
             message = format!("{field}: {message}");
         }
         match status.as_u16() {

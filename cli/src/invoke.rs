@@ -53,7 +53,13 @@ pub(crate) async fn run(what: &Invoke, output: Format) -> Result<ExitCode, CliEr
         return Ok(ExitCode::SUCCESS);
     }
     let how = text("x-sless-status").unwrap_or_else(|| "failed".to_owned());
-    Err(CliError::Function(format!("{status}, {how}; see: sless logs {} --invocation {id}", what.name)))
+    // What was refused before it began has no record to look at.
+    let hint = if how == "rejected" {
+        String::new()
+    } else {
+        format!("; see: sless logs {} --invocation {id}", what.name)
+    };
+    Err(CliError::Function(format!("{status}, {how}{hint}")))
 }
 
 fn body(data: Option<&str>) -> Result<Vec<u8>, CliError> {
