@@ -127,7 +127,8 @@ fn only_files_and_folders_are_taken() {
 fn two_entries_for_one_path_are_refused() {
     for second in ["handler.py", "./handler.py", ".\\handler.py"] {
         let error = refused(&[file("handler.py", "x"), file(second, "y")]);
-        assert!(matches!(error, IntakeError::Duplicate { .. }), "{error}");
+        // The zip reader names the second of two equal raw names only by the count.
+        assert!(matches!(error, IntakeError::Duplicate { .. } | IntakeError::Twice), "{error}");
     }
     let error = refused(&[file("handler.py", "x"), file("lib", "x"), file("lib/a.py", "y")]);
     assert!(matches!(&error, IntakeError::Conflict { name } if name == "lib"), "{error}");
