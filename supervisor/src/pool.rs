@@ -33,8 +33,11 @@ use worker::{Life, PATIENCE, Worker};
 
 /// Workers beyond the least number end when they have been idle for so long.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// How often to look for what is idle or can be given back.
-const HOUSEKEEPING: Duration = Duration::from_secs(2);
+/// After large bodies their memory goes back within this time; without them every [`HOUSEKEEPING`] such times.
+const TRIM: Duration = Duration::from_millis(500);
+const HOUSEKEEPING: u32 = 4;
+/// A body of so many bytes is a large one.
+const LARGE: usize = 256 << 10;
 
 /// What a pool needs from around it.
 #[derive(Debug)]
@@ -67,6 +70,8 @@ pub(crate) struct Pool {
     /// Calls that are accepted and whose record is not finished.
     calls: Cell<usize>,
     young_deaths: Cell<u32>,
+    /// Large bodies have been here since memory was given back.
+    had_large: Cell<bool>,
     quiet: Notify,
 }
 
@@ -99,6 +104,7 @@ impl Pool {
             stopped: Cell::new(false),
             calls: Cell::new(0),
             young_deaths: Cell::new(0),
+            had_large: Cell::new(false),
             quiet: Notify::new(),
         })
     }
@@ -111,11 +117,17 @@ impl Pool {
         let pool = Rc::downgrade(self);
         tokio::task::spawn_local(async move {
             let mut lost_keepers = 0;
-            loop {
-                tokio::time::sleep(HOUSEKEEPING).await;
+            for round in 0_u32.. {
+                tokio::time::sleep(TRIM).await;
                 let Some(pool) = pool.upgrade() else { return };
+                let housekeeping = round % HOUSEKEEPING == 0;
+                if housekeeping || pool.had_large.take() {
+                    process::give_back_memory();
+                }
+                if !housekeeping {
+                    continue;
+                }
                 pool.shrink();
-                process::give_back_memory();
                 if pool.calls.get() > 0 {
                     pool.reporter.touch();
                 }
@@ -143,6 +155,7 @@ impl Pool {
     /// Takes a call in: runs it, lets it wait, or answers it at once.
     pub(crate) fn submit(self: &Rc<Self>, request: Request) -> oneshot::Receiver<Answer> {
         let now = Instant::now();
+        self.note_size(request.body.len());
         let (mut call, receiver) = Call::new(request, now);
         if self.draining.get() {
             self.reject(call, Failure::Draining);
@@ -179,6 +192,12 @@ impl Pool {
         self.queue.borrow_mut().push_back(call);
         self.grow();
         receiver
+    }
+
+    fn note_size(&self, bytes: usize) {
+        if bytes >= LARGE {
+            self.had_large.set(true);
+        }
     }
 
     fn reject(&self, mut call: Box<Call>, failure: Failure) {

@@ -78,6 +78,13 @@ pub struct Counts {
     pub log_dropped_bytes: u64,
 }
 
+/// Events that wait to be written together: what each means and how long it is, and all of them.
+#[derive(Debug, Default)]
+struct Held {
+    lines: Vec<(spool::Line, usize)>,
+    bytes: Vec<u8>,
+}
+
 /// Makes records and has them delivered. One per process; lives on one thread, inside a `LocalSet`.
 #[derive(Debug)]
 pub struct Reporter {
@@ -99,6 +106,9 @@ pub struct Reporter {
     logged: Cell<[u64; 2]>,
     dropped: Cell<u64>,
     next_call: Cell<u64>,
+    /// Whether events wait in `held` for the end of [`Self::together`].
+    holding: Cell<bool>,
+    held: RefCell<Held>,
     tasks: RefCell<Vec<AbortHandle>>,
 }
 
@@ -130,6 +140,8 @@ impl Reporter {
             logged: Cell::default(),
             dropped: Cell::default(),
             next_call: Cell::new(0),
+            holding: Cell::new(false),
+            held: RefCell::default(),
             tasks: RefCell::default(),
         });
         let mut tasks = vec![
@@ -247,8 +259,35 @@ impl Reporter {
     }
 
     fn spool(&self, kind: spool::Line, bytes: &[u8]) {
-        self.shared.spool.borrow_mut().append(kind, bytes);
-        self.shared.news.notify_one();
+        if self.holding.get() {
+            let mut held = self.held.borrow_mut();
+            held.lines.push((kind, bytes.len()));
+            held.bytes.extend_from_slice(bytes);
+        } else {
+            self.shared.spool.borrow_mut().append(kind, bytes);
+            self.shared.news.notify_one();
+        }
+    }
+
+    /// Does `work`, and writes the events that it makes all at once when it is done: a system call for several calls.
+    ///
+    /// Nothing that depends on their being written may leave the process in `work` itself; what it wakes runs later.
+    pub(crate) fn together<T>(&self, work: impl FnOnce() -> T) -> T {
+        let outer = self.holding.replace(true);
+        let done = work();
+        if !outer {
+            self.holding.set(false);
+            let mut held = self.held.borrow_mut();
+            let Held { lines, bytes } = &mut *held;
+            if !lines.is_empty() {
+                self.shared.spool.borrow_mut().append_all(lines, bytes);
+                self.shared.news.notify_one();
+                lines.clear();
+                bytes.clear();
+                bytes.shrink_to(MAX_LOG_EVENT);
+            }
+        }
+        done
     }
 
     /// One line of a call: into its `log` event and to the console.

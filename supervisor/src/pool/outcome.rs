@@ -205,6 +205,7 @@ fn whole(
     headers: HeaderMap,
     body: Bytes,
 ) {
+    pool.note_size(body.len());
     let content_type = content_type(&headers);
     let result = (!body.is_empty() || !content_type.is_empty()).then(|| Kept {
         content_type,

@@ -150,11 +150,12 @@ impl Slot {
         state.open.push_back(OpenCall { number, call, record, pair, begun, stream: None, failed: None });
     }
 
+    /// Puts a frame into the outbox; the driver writes it.
     pub(super) fn send(&self, frame: &ToWorker) {
         let mut bytes = BytesMut::new();
         frame.encode(&mut bytes);
         self.state.borrow_mut().outbox.push_back(bytes.freeze());
-        self.flush();
+        self.changed.notify_one();
     }
 
     pub(super) fn has_output(&self) -> bool {

@@ -220,6 +220,15 @@ impl Worker {
     }
 
     fn decode_slot(self: &Rc<Self>, index: usize, decoder: &mut Decoder, buffer: &mut BytesMut) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        // Answers leave when their tasks run, and calls when the driver writes them: after this.
+        pool.reporter.together(|| {
+            self.decode_frames(index, decoder, buffer);
+            pool.pump();
+        });
+    }
+
+    fn decode_frames(self: &Rc<Self>, index: usize, decoder: &mut Decoder, buffer: &mut BytesMut) {
         let Some(slot) = self.slots.get(index) else { return };
         while slot.stalled.borrow().is_none() {
             match decoder.decode(buffer) {
@@ -231,9 +240,6 @@ impl Worker {
                     break;
                 }
             }
-        }
-        if let Some(pool) = self.pool.upgrade() {
-            pool.pump();
         }
     }
 

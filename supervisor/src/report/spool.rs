@@ -119,13 +119,18 @@ impl Spool {
 
     /// Appends one whole line, or with [`Line::Log`] any number.
     pub(super) fn append(&mut self, kind: Line, bytes: &[u8]) {
-        self.append_line(kind, bytes);
+        self.append_all(&[(kind, bytes.len())], bytes);
+    }
+
+    /// The same for several, which lie one behind another in `bytes`, in one write.
+    pub(super) fn append_all(&mut self, lines: &[(Line, usize)], bytes: &[u8]) {
+        self.append_lines(lines, bytes);
         if self.pending > self.limit || self.in_memory() > self.memory_limit {
             self.shed();
         }
     }
 
-    fn append_line(&mut self, kind: Line, bytes: &[u8]) {
+    fn append_lines(&mut self, lines: &[(Line, usize)], bytes: &[u8]) {
         if self.retry_disk.is_some_and(|at| at <= Instant::now()) {
             self.persist();
         }
@@ -140,23 +145,31 @@ impl Spool {
         }
         let size = bytes.len() as u64;
         self.pending += size;
-        let Some(last) = self.segments.back_mut() else { return };
-        let span = Span { at: last.length - size, length: size, finished: None };
-        match kind {
-            Line::Log => {}
-            Line::Started(call) => {
-                last.open.insert(Mark::Started(call), span);
-            }
-            Line::Provisional(call) => {
-                last.open.insert(Mark::Provisional(call), span);
-            }
+        let Some((id, end)) = self.segments.back().map(|last| (last.id, last.length)) else { return };
+        let mut at = end - size;
+        for &(kind, length) in lines {
+            let span = Span { at, length: length as u64, finished: None };
+            at += length as u64;
+            self.mark(kind, span, (id, at));
+        }
+    }
+
+    /// Notes what a line that ends at `end` of the last segment means for its call.
+    fn mark(&mut self, kind: Line, span: Span, end: (u64, u64)) {
+        let opened = match kind {
+            Line::Log => return,
+            Line::Started(call) => Mark::Started(call),
+            Line::Provisional(call) => Mark::Provisional(call),
             Line::Finished { call, provisional } => {
-                let end = (last.id, last.length);
                 self.close(Mark::Started(call), end);
                 if provisional {
                     self.close(Mark::Provisional(call), end);
                 }
+                return;
             }
+        };
+        if let Some(last) = self.segments.back_mut() {
+            last.open.insert(opened, span);
         }
     }
 
@@ -388,7 +401,8 @@ impl Spool {
                 Mark::Provisional(call) => Line::Provisional(call),
             };
             let sign: &[u8] = if line.first() == Some(&b'{') { &[CARRIED] } else { &[] };
-            self.append_line(kind, &[sign, &line].concat());
+            let line = [sign, &line[..]].concat();
+            self.append_lines(&[(kind, line.len())], &line);
             if let Some(moved) = self.segments.back_mut().and_then(|s| s.open.get_mut(&mark)) {
                 moved.finished = span.finished;
             }
@@ -451,7 +465,7 @@ impl Spool {
         for (line, head) in heads() {
             // Those of open calls are carried already.
             if head.kind == Kind::Started && !finished.contains(&head.key()) && !open.contains(line) {
-                self.append_line(Line::Log, line);
+                self.append_lines(&[(Line::Log, line.len())], line);
             }
         }
         for key in finished {
