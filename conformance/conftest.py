@@ -29,6 +29,8 @@ def pytest_addoption(parser):
     parser.addoption("--supervisor", default="target/release/sless-supervisor", help="the supervisor's binary")
     parser.addoption("--sless", default="target/release/sless", help="the binary that `up` is called of")
     parser.addoption("--host-url", help="a host or cluster that runs already, instead of `sless up`; its admin token in SLESS_TOKEN")
+    parser.addoption("--load-sec", type=float, default=5.0, help="how long each load of test_changes.py lasts")
+    parser.addoption("--functions", type=int, default=20, help="how many functions come back in test_changes.py")
     parser.addoption("--runtimes", default="runtimes", help="folder that holds python3.11/ and nodejs20/ with their runtime.json")
 
 

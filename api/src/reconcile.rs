@@ -163,7 +163,8 @@ async fn wish(app: &App, function: &FunctionRef) -> Result<bool, AnyError> {
     };
     let wanted = revision(app, &row, wanted).await?;
     let kept = app.store.revisions(row.id).await?.into_iter().map(|r| r.code.content_sha256).collect();
-    let spec = FunctionSpec { function: function.clone(), wanted, serving, kept };
+    let index = app.vault.index(&*app.store, &function.namespace).await?;
+    let spec = FunctionSpec { function: function.clone(), wanted, serving, kept, index };
     app.backend.apply_function(spec, Generation(row.generation)).await?;
     Ok(true)
 }

@@ -17,6 +17,8 @@ use sless_core::{Namespace, SecretName};
 use crate::problem::{Code, Problem};
 use crate::store::{SecretRow, Store};
 
+/// The secret of a namespace that its builds are given.
+const PACKAGE_INDEX: &str = "package-index";
 const KEY_BYTES: usize = 32;
 /// So long that a random one never comes twice.
 const NONCE_BYTES: usize = 24;
@@ -110,6 +112,16 @@ impl Vault {
             variables.extend(values.into_iter().map(|(key, value)| (key, Secret::new(value))));
         }
         Ok(variables)
+    }
+
+    /// What installers of this namespace's functions are given; nothing if there is no such secret.
+    pub(crate) async fn index(
+        &self,
+        store: &dyn Store,
+        namespace: &Namespace,
+    ) -> Result<BTreeMap<String, Secret>, Problem> {
+        let Ok(name) = PACKAGE_INDEX.parse() else { return Ok(BTreeMap::new()) };
+        self.variables(store, namespace, &[name]).await
     }
 }
 

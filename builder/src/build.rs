@@ -12,12 +12,16 @@ use std::time::Duration;
 use sless_core::{Entrypoint, Runtime};
 use tokio::time::timeout;
 
+use crate::access::IndexAccess;
 use crate::entry::candidates;
-use crate::install::{self, ManifestError};
+use crate::install::{self, Install, ManifestError};
 use crate::intake::{Contents, IntakeError, Limits};
 use crate::log::Log;
+use crate::masks::Masks;
 use crate::name::OWN_FOLDER;
-use crate::step::{HostEnvironment, Step};
+use crate::reason;
+use crate::shared::{self, Store};
+use crate::step::{HostEnvironment, Memory, Step};
 use crate::unpack;
 
 /// What to build, from what, into what.
@@ -37,6 +41,9 @@ pub struct BuildJob {
     pub limit: Duration,
     pub limits: Limits,
     pub environment: HostEnvironment,
+    /// For installers alone.
+    pub index: IndexAccess,
+    pub memory: Memory,
     /// What starts each command, given as its arguments: a cage. May be empty.
     pub launcher: Vec<OsString>,
 }
@@ -54,6 +61,10 @@ pub enum BuildError {
         "the build did not finish within build_timeout_sec ({limit:?}) and was ended; its last output: {last}"
     )]
     Timeout { limit: Duration, last: String },
+    #[error(
+        "{tool} needed more than the {limit_mib} MiB of memory that a build may have, and was killed; its last output: {last}"
+    )]
+    Memory { tool: &'static str, limit_mib: u64, last: String },
     #[error("start {tool}, which this function's dependencies need")]
     Start {
         tool: &'static str,
@@ -72,8 +83,11 @@ pub enum BuildError {
 /// # Cancel safety
 /// A dropped build leaves no process; its folder may be there in part.
 pub async fn build(job: BuildJob) -> Result<Contents, BuildError> {
-    let log = Mutex::new(Log::create(&job.log)?);
-    let result = match timeout(job.limit, steps(&job, &log)).await {
+    let mut masks = job.index.masks();
+    // The host's own way to an index may hold a password too.
+    job.environment.values().for_each(|value| masks.addresses(value));
+    let log = Mutex::new(Log::create(&job.log, masks.clone())?);
+    let result = match timeout(job.limit, steps(&job, &masks, &log)).await {
         Ok(result) => result,
         Err(_) => {
             let last = log.lock().unwrap_or_else(PoisonError::into_inner).reason();
@@ -93,7 +107,7 @@ pub async fn build(job: BuildJob) -> Result<Contents, BuildError> {
     result
 }
 
-async fn steps(job: &BuildJob, log: &Mutex<Log>) -> Result<Contents, BuildError> {
+async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Contents, BuildError> {
     let say =
         |text: String| log.lock().unwrap_or_else(PoisonError::into_inner).line("stdout", text.as_bytes());
     let (archive, folder) = (job.archive.try_clone()?, job.folder.clone());
@@ -110,25 +124,95 @@ async fn steps(job: &BuildJob, log: &Mutex<Log>) -> Result<Contents, BuildError>
         e => BuildError::Manifest(e.to_string()),
     })?;
     let Some(plan) = plan else { return Ok(contents) };
+    if !job.index.refused().is_empty() {
+        let names = job.index.refused().join(", ");
+        say(format!("{names}: not given to {}, as it changes which programs run", plan.tool))?;
+    }
     own_folder(&job.folder)?;
     fs::create_dir_all(&job.cache)?;
+    let Some(shared) = &plan.shared else {
+        install(job, &plan, &job.folder, log).await?;
+        return Ok(contents);
+    };
+    let key = shared::key(shared, &job.folder, job.runtime.as_str(), &job.index.identity(masks))?;
+    let store = Store::new(&job.cache);
+    let short = key.to_string();
+    let short = short.get(..12).unwrap_or(&short);
+    let installed = match store.find(&key) {
+        Some(installed) => {
+            say(format!("dependencies are as in an earlier build: {short}"))?;
+            installed
+        }
+        None => {
+            let apart = tempfile::Builder::new().prefix("build-").tempdir_in(&job.cache)?;
+            for name in &shared.inputs {
+                fs::copy(job.folder.join(name), apart.path().join(name))?;
+            }
+            install(job, &plan, apart.path(), log).await?;
+            let made = apart.path().join(&shared.product);
+            // An installer that has nothing to do makes nothing.
+            fs::create_dir_all(&made)?;
+            let installed = store.keep(&key, &made)?;
+            say(format!(
+                "dependencies are kept for builds with the same {}: {short}",
+                shared.inputs.join(", ")
+            ))?;
+            installed
+        }
+    };
+    let product = job.folder.join(&shared.product);
+    let copying = move || {
+        match fs::remove_dir_all(&product) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        shared::copy(&installed, &product)
+    };
+    tokio::task::spawn_blocking(copying).await.map_err(io::Error::other)??;
+    Ok(contents)
+}
+
+/// Runs the installer in `folder`.
+async fn install(job: &BuildJob, plan: &Install, folder: &Path, log: &Mutex<Log>) -> Result<(), BuildError> {
+    let log_of = || log.lock().unwrap_or_else(PoisonError::into_inner);
     let temp = tempfile::Builder::new().prefix("build-").tempdir_in(&job.cache)?;
+    job.index.furnish(temp.path())?;
     let shown: Vec<_> = plan.command.iter().map(|word| word.to_string_lossy()).collect();
-    say(format!("$ {}", shown.join(" ")))?;
+    log_of().line("stdout", format!("$ {}", shown.join(" ")).as_bytes())?;
+    // pip prints there what it shows nobody: that an index refused it, or was away.
+    let pip_log = temp.path().join("pip.log");
+    let told = (OsString::from("PIP_LOG"), pip_log.clone().into_os_string());
+    let own = plan.environment.iter().map(|(name, value)| (OsString::from(name), value.clone()));
     let step = Step {
-        command: job.launcher.iter().cloned().chain(plan.command).collect(),
-        folder: &job.folder,
+        command: job.launcher.iter().chain(&plan.command).cloned().collect(),
+        folder,
         temp: temp.path(),
         host: &job.environment,
-        more: plan.environment,
+        more: job.index.variables().chain(own).chain([told]).collect(),
+        memory: &job.memory,
     };
     let tool = plan.tool;
     let status = step.run(log).await.map_err(|source| BuildError::Start { tool, source })?;
-    if !status.success() {
-        let reason = log.lock().unwrap_or_else(PoisonError::into_inner).reason();
-        return Err(BuildError::Install { tool, how: how(status), reason });
+    if status.success() {
+        return Ok(());
     }
-    Ok(contents)
+    for line in refusals(&fs::read_to_string(&pip_log).unwrap_or_default()) {
+        log_of().line("stderr", line.as_bytes())?;
+    }
+    let reason = log_of().reason();
+    if job.memory.ran_out() {
+        return Err(BuildError::Memory { tool, limit_mib: job.memory.limit_bytes >> 20, last: reason });
+    }
+    Err(BuildError::Install { tool, how: how(status), reason })
+}
+
+/// Addresses that pip could not read, each once, out of its own log.
+fn refusals(text: &str) -> Vec<&str> {
+    let mut found: Vec<_> =
+        text.lines().filter_map(|line| line.get(line.find(reason::OF_PIP)?..)).map(str::trim).collect();
+    found.dedup();
+    found.truncate(10);
+    found
 }
 
 fn own_folder(function: &Path) -> io::Result<()> {

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::local;
 use crate::name::OWN_FOLDER;
+use crate::shared::Shared;
 
 /// One installer's run.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub(crate) struct Install {
     pub(crate) tool: &'static str,
     pub(crate) command: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// `None`: it needs the whole folder, and what it makes is this function's alone.
+    pub(crate) shared: Option<Shared>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -31,51 +35,75 @@ pub(crate) enum ManifestError {
 /// `cache` is a folder that outlives the build; it must not be shared by functions that do not trust each other.
 pub(crate) fn plan(runtime: &str, folder: &Path, cache: &Path) -> Result<Option<Install>, ManifestError> {
     match runtime {
-        python if python.starts_with("python") => Ok(requirements(python, folder, cache)),
+        python if python.starts_with("python") => Ok(requirements(python, folder, cache)?),
         node if node.starts_with("nodejs") => packages(folder, cache),
         _ => Ok(None),
     }
 }
 
-fn requirements(python: &str, folder: &Path, cache: &Path) -> Option<Install> {
-    if !folder.join("requirements.txt").is_file() {
-        return None;
+fn requirements(python: &str, folder: &Path, cache: &Path) -> io::Result<Option<Install>> {
+    const MANIFEST: &str = "requirements.txt";
+    if !folder.join(MANIFEST).is_file() {
+        return Ok(None);
     }
-    let target = Path::new(OWN_FOLDER).join("python");
+    let text = fs::read(folder.join(MANIFEST))?;
+    let product = Path::new(OWN_FOLDER).join("python");
     // -P: a `json.py` of the author's must not shadow the standard library in the installer itself.
     let arguments =
         ["-P", "-m", "pip", "install", "--no-input", "--progress-bar", "off", "--no-warn-script-location"];
     let mut command = vec![OsString::from(python)];
     command.extend(arguments.map(OsString::from));
-    command.extend(["--target".into(), target.into(), "-r".into(), "requirements.txt".into()]);
+    command.extend(["--target".into(), product.clone().into(), "-r".into(), MANIFEST.into()]);
     let environment = vec![
         ("PIP_CACHE_DIR", cache.join("pip").into()),
         ("PIP_DISABLE_PIP_VERSION_CHECK", "1".into()),
         ("PIP_ROOT_USER_ACTION", "ignore".into()),
         ("PYTHONUNBUFFERED", "1".into()),
     ];
-    Some(Install { tool: "pip", command, environment })
+    let shared = (!local::requirements(&String::from_utf8_lossy(&text)))
+        .then(|| Shared { inputs: vec![MANIFEST], product });
+    Ok(Some(Install { tool: "pip", command, environment, shared }))
 }
 
 fn packages(folder: &Path, cache: &Path) -> Result<Option<Install>, ManifestError> {
-    let manifest = match fs::read(folder.join("package.json")) {
+    const MANIFEST: &str = "package.json";
+    let manifest = match fs::read(folder.join(MANIFEST)) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e.into()),
     };
     let manifest: Value =
         serde_json::from_slice(manifest.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&manifest))?;
-    let locked = ["package-lock.json", "npm-shrinkwrap.json"].iter().any(|name| folder.join(name).is_file());
     let names =
         |field: &str| manifest.get(field).and_then(Value::as_object).is_some_and(|found| !found.is_empty());
     if !names("dependencies") && !names("optionalDependencies") {
         // `{"type": "module"}` and the like: nothing to install, so npm is not needed either.
         return Ok(None);
     }
-    let how = if locked { "ci" } else { "install" };
+    // What npm itself would take.
+    let lock =
+        ["npm-shrinkwrap.json", "package-lock.json"].into_iter().find(|name| folder.join(name).is_file());
+    let how = if lock.is_some() { "ci" } else { "install" };
     let command = ["npm", how, "--omit=dev", "--no-audit", "--no-fund", "--no-update-notifier"];
-    let environment = vec![("npm_config_cache", cache.join("npm").into()), ("NO_COLOR", "1".into())];
-    Ok(Some(Install { tool: "npm", command: command.map(OsString::from).to_vec(), environment }))
+    let environment = vec![
+        ("npm_config_cache", cache.join("npm").into()),
+        // A line for each request: an index that refuses is named in no error.
+        ("npm_config_loglevel", "http".into()),
+        ("NO_COLOR", "1".into()),
+    ];
+    let locked = match lock {
+        Some(name) => String::from_utf8_lossy(&fs::read(folder.join(name))?).into_owned(),
+        None => String::new(),
+    };
+    // npm builds a package that has this file, also without a script that says so.
+    let builds = folder.join("binding.gyp").exists();
+    let settings = Some(".npmrc").filter(|name| folder.join(name).is_file());
+    let shared = (!builds && !local::package(&manifest, &locked)).then(|| Shared {
+        inputs: [MANIFEST].into_iter().chain(lock).chain(settings).collect(),
+        product: "node_modules".into(),
+    });
+    let command = command.map(OsString::from).to_vec();
+    Ok(Some(Install { tool: "npm", command, environment, shared }))
 }
 
 #[cfg(test)]

@@ -5,22 +5,28 @@
 //! dependencies that `requirements.txt` or `package.json` name. Nothing of the author's is run in this
 //! process, and what installers run sees nothing of this process's environment.
 
+mod access;
 mod build;
 mod cage;
 mod entry;
 mod family;
 mod install;
 mod intake;
+mod local;
 mod log;
+mod masks;
 mod name;
+mod reason;
+mod shared;
 mod step;
 mod unpack;
 
+pub use access::IndexAccess;
 pub use build::{BuildError, BuildJob, build};
 pub use cage::{CageError, Caged, enter as enter_cage};
 pub use entry::candidates;
 pub use intake::{Contents, IntakeError, Limits, inspect};
 pub use log::{LogLine, read_log};
 pub use name::NameProblem;
-pub use step::HostEnvironment;
+pub use step::{HostEnvironment, Memory};
 pub use unpack::unpack;

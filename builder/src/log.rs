@@ -9,6 +9,9 @@ use std::time::SystemTime;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::masks::Masks;
+use crate::reason::reason;
+
 /// Kept of a build's output; the end is kept in any case (see [`Log::finish`]).
 const LIMIT_BYTES: usize = 1 << 20;
 /// Lines that are remembered for the end of the log and for the reason of a failure.
@@ -29,6 +32,7 @@ pub struct LogLine {
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
+    masks: Masks,
     written: usize,
     /// The last lines; those of them that are not in the file yet are counted by `unwritten`.
     tail: VecDeque<LogLine>,
@@ -37,17 +41,20 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, masks: Masks) -> io::Result<Self> {
         let file = File::create(path)?;
-        Ok(Self { file, written: 0, tail: VecDeque::new(), unwritten: 0, left_out: 0 })
+        Ok(Self { file, masks, written: 0, tail: VecDeque::new(), unwritten: 0, left_out: 0 })
     }
 
     pub(crate) fn line(&mut self, stream: &str, bytes: &[u8]) -> io::Result<()> {
-        let bytes = bytes.get(..LINE_BYTES).unwrap_or(bytes);
+        let text = String::from_utf8_lossy(bytes);
+        // Before anything is cut: half of a secret would not be found.
+        let mut text = self.masks.apply(text.trim_end());
+        text.truncate(text.floor_char_boundary(LINE_BYTES));
         let line = LogLine {
             time: DateTime::<Utc>::from(SystemTime::now()).to_rfc3339_opts(SecondsFormat::Millis, true),
             stream: stream.to_owned(),
-            text: String::from_utf8_lossy(bytes).trim_end().to_owned(),
+            text,
         };
         if self.written + line.text.len() <= LIMIT_BYTES && self.unwritten == 0 {
             self.written += line.text.len() + 1;
@@ -89,18 +96,8 @@ impl Log {
 
     /// What of the last lines tells best why an installer failed.
     pub(crate) fn reason(&self) -> String {
-        let noise = |text: &str| text.is_empty() || text.contains("A complete log of this run");
-        let of_error = |text: &str| {
-            ["ERROR:", "error:", "npm error", "npm ERR!"].iter().any(|start| text.starts_with(start))
-        };
-        let texts = || self.tail.iter().map(|line| line.text.trim()).filter(|text| !noise(text));
-        let mut last: Vec<_> = texts().filter(|text| of_error(text)).collect();
-        if last.is_empty() {
-            last = texts().collect();
-        }
-        let from = last.len().saturating_sub(4);
-        let cut = |text: &&str| text.chars().take(300).collect::<String>();
-        last.get(from..).unwrap_or_default().iter().map(cut).collect::<Vec<_>>().join("; ")
+        let texts: Vec<_> = self.tail.iter().map(|line| line.text.trim()).collect();
+        reason(&texts)
     }
 }
 
@@ -129,7 +126,7 @@ mod tests {
     fn a_long_log_keeps_its_beginning_and_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let mut log = Log::create(&path).unwrap();
+        let mut log = Log::create(&path, Masks::default()).unwrap();
         for n in 0..200_000 {
             log.line("stdout", format!("line number {n}").as_bytes()).unwrap();
         }
@@ -141,17 +138,5 @@ mod tests {
         assert_eq!(lines.len() - cut - 1, TAIL_LINES);
         let missing: usize = lines[cut].text.split(' ').nth(1).unwrap().parse().unwrap();
         assert_eq!(missing + lines.len() - 1, 200_000);
-    }
-
-    #[test]
-    fn the_reason_is_what_the_installer_calls_an_error() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut log = Log::create(&folder.path().join("log")).unwrap();
-        for line in
-            ["Looking in links", "ERROR: No matching distribution found for six==99", "[notice] a new pip"]
-        {
-            log.line("stderr", line.as_bytes()).unwrap();
-        }
-        assert_eq!(log.reason(), "ERROR: No matching distribution found for six==99");
     }
 }

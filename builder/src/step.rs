@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,9 +17,12 @@ use crate::family;
 use crate::log::Log;
 
 /// Runs the command given as arguments in this shell's process group, and kills the whole group as soon as
-/// standard input ends: that is when the host is gone, however it went.
+/// standard input ends: that is when the host is gone, however it went. Before that it enters the control group `$1`, or, where
+/// that is empty, limits each process by itself to `$2` KiB.
 const KEEPER: &str = r#"
 umask 022
+if [ -n "$1" ]; then echo $$ >"$1/cgroup.procs" || exit 1; else ulimit -d "$2"; fi
+shift 2
 exec 3<&0 </dev/null
 ( read -r _ <&3; kill -KILL 0 ) >/dev/null 2>&1 &
 "$@" 3<&-
@@ -32,6 +36,11 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub struct HostEnvironment(BTreeMap<OsString, OsString>);
 
 impl HostEnvironment {
+    /// The values of its variables.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.values().filter_map(|value| value.to_str())
+    }
+
     /// Picks from `variables` (all of the host's) what installers need.
     pub fn pick(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         const NAMES: [&str; 13] = [
@@ -64,7 +73,35 @@ pub(crate) struct Step<'a> {
     /// HOME and TMPDIR.
     pub(crate) temp: &'a Path,
     pub(crate) host: &'a HostEnvironment,
-    pub(crate) more: Vec<(&'static str, OsString)>,
+    /// The last one of a name counts.
+    pub(crate) more: Vec<(OsString, OsString)>,
+    pub(crate) memory: &'a Memory,
+}
+
+/// The memory that a build may have.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    pub limit_bytes: u64,
+    /// A control group of this build's own with that limit; without it each process has the limit for itself.
+    pub group: Option<PathBuf>,
+}
+
+impl Memory {
+    /// How often the kernel has killed in the group because memory ran out.
+    fn kills(&self) -> u64 {
+        // Version 1 and 2 of control groups.
+        let files = ["memory.oom_control", "memory.events"];
+        let texts = files.iter().filter_map(|file| fs::read_to_string(self.group.as_ref()?.join(file)).ok());
+        let count = |text: String| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+            lines.find(|(name, _)| *name == "oom_kill")?.1.trim().parse::<u64>().ok()
+        };
+        texts.filter_map(count).sum()
+    }
+
+    pub(crate) fn ran_out(&self) -> bool {
+        self.kills() > 0
+    }
 }
 
 /// Kills the family when the step is over, and also when it is given up (a dropped future).
@@ -87,7 +124,9 @@ impl Step<'_> {
     pub(crate) async fn run(self, log: &Mutex<Log>) -> io::Result<ExitStatus> {
         let mark = self.temp.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", KEEPER, "sh"]).args(&self.command).current_dir(self.folder);
+        let group = self.memory.group.as_deref().unwrap_or(Path::new(""));
+        command.args(["-c", KEEPER, "sh"]).arg(group).arg((self.memory.limit_bytes >> 10).to_string());
+        command.args(&self.command).current_dir(self.folder);
         command.env_clear().envs(&self.host.0);
         command
             .env("HOME", self.temp)

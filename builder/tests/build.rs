@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sless_builder::{BuildError, BuildJob, HostEnvironment, Limits, build, read_log};
+use sless_builder::{BuildError, BuildJob, HostEnvironment, IndexAccess, Limits, Memory, build, read_log};
 use support::{file, pack};
 
 fn job(root: &Path, runtime: &str, files: &[(&str, &str)]) -> BuildJob {
@@ -25,6 +25,8 @@ fn job(root: &Path, runtime: &str, files: &[(&str, &str)]) -> BuildJob {
         limit: Duration::from_secs(120),
         limits: Limits::default(),
         launcher: Vec::new(),
+        index: IndexAccess::default(),
+        memory: Memory { limit_bytes: 2 << 30, group: None },
         environment: HostEnvironment::pick(
             std::env::vars_os().chain([("OF_THE_HOST".into(), "sentinel".into())]),
         ),
@@ -98,4 +100,23 @@ async fn a_broken_manifest_fails_the_build_and_says_where() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("package.json is not valid JSON"), "{error}");
+}
+
+#[tokio::test]
+async fn a_build_that_needs_too_much_memory_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let hog = "const all = []\nfor (let i = 0; i < 32; i++) all.push(Buffer.alloc(64 << 20, 1))\nconsole.log('ate it')\n";
+    let manifest = r#"{"name": "f", "version": "1.0.0", "scripts": {"preinstall": "node hog.js"}, "dependencies": {"dep": "file:./dep"}}"#;
+    let files = [
+        ("handler.js", "exports.handle = () => 1"),
+        ("package.json", manifest),
+        ("hog.js", hog),
+        ("dep/package.json", r#"{"name": "dep", "version": "1.0.0"}"#),
+    ];
+    let mut job = job(root.path(), "nodejs20", &files);
+    // Without a control group each process has the limit for itself.
+    job.memory.limit_bytes = 1 << 30;
+    let error = build(job).await.unwrap_err();
+    let log = log_of(root.path());
+    assert!(!log.contains("ate it") && error.to_string().to_lowercase().contains("alloc"), "{error}\n{log}");
 }

@@ -15,7 +15,7 @@ use crate::folder;
 use crate::print;
 use crate::up::Programs;
 pub(crate) use checks::interpreters;
-use checks::{data_folder, installers, kernel};
+use checks::{data_folder, installers, kernel, memory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
@@ -69,6 +69,7 @@ pub(crate) async fn run(what: &Doctor, output: Format) -> Result<ExitCode, CliEr
         Err(error) => findings.push(Finding::new("programs", Level::Bad, error.to_string())),
     }
     findings.extend(installers());
+    findings.push(memory());
     findings.push(data_folder(&folder::data_dir(what.target.data_dir.as_deref())));
     findings.push(host(&what.target).await);
     let bad = findings.iter().filter(|finding| finding.level == Level::Bad).count();

@@ -28,7 +28,10 @@ impl Assembly {
     /// What could not be set up, with the setting that it belongs to.
     pub(crate) fn new(config: &Rc<Config>, out: impl Write + Send + 'static) -> Result<Self, Error> {
         let broken = |setting: &str, problem: String| Error { setting: setting.to_owned(), problem };
-        // Before anything else: other threads would make forking later a different matter.
+        // Before anything else, so that nothing is started outside of it.
+        let outside =
+            config.cgroup.as_deref().and_then(|group| memory::enter(group).err().map(|e| (group, e)));
+        // As early: other threads would make forking later a different matter.
         let reaper = Reaper::start()
             .map_err(|e| broken("process", format!("cannot become the parent of workers: {e}")))?;
         let format = match config.log_format {
@@ -52,6 +55,9 @@ impl Assembly {
         }
         let (cage, warning) =
             Cage::build(&config.hidden(), mode).map_err(|e| broken("SLESS_CAGE", chain(&e)))?;
+        if let Some((group, error)) = outside {
+            tracing::warn!("memory is not limited: cannot enter {}: {error}", group.display());
+        }
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
         }

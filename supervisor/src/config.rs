@@ -102,6 +102,8 @@ pub struct Config {
     pub proxy_token_file: Option<PathBuf>,
     /// End of file on stdin means: drain and exit. For hosts that start supervisors as children.
     pub exit_with_stdin: bool,
+    /// A memory control group to enter at start. For hosts that make one for each supervisor that they start.
+    pub cgroup: Option<PathBuf>,
     /// The function's own variables: all of the environment that does not begin with `SLESS_`.
     pub function_env: Vec<(OsString, OsString)>,
 }
@@ -185,6 +187,7 @@ impl Config {
                 &[("true", true), ("false", false)],
                 false,
             )?,
+            cgroup: source.path("SLESS_CGROUP"),
             function_env: source.function_env(),
         })
     }

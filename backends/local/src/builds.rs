@@ -1,20 +1,25 @@
 //! What has been built: code in a folder of its own per content, and a record of how the build went.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use sless_backend::{BuildStatus, FunctionRef, Revision};
-use sless_builder::{BuildError, BuildJob, Limits, build};
+use sless_backend::{BuildStatus, FunctionRef, Revision, Secret};
+use sless_builder::{BuildError, BuildJob, IndexAccess, Limits, Memory, build};
 use sless_core::{Digest, Phase};
 use uuid::Uuid;
 
 use crate::Shared;
+use crate::cgroup::Group;
 use crate::layout::{Layout, gone};
+
+/// All processes of a build together. Installers of what has to be compiled take most; one that takes more harms its neighbours.
+const BUILD_MEMORY: u64 = 2 << 30;
 
 /// A build's record, `CONTENT.json`. It is written when the build is over: without it the code is not whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,10 +113,16 @@ pub(crate) async fn run(
     function: FunctionRef,
     revision: Revision,
     started: Started,
+    index: BTreeMap<String, Secret>,
 ) -> io::Result<Record> {
     let layout = &shared.layout;
     let archive = shared.code.get(&function, &revision.code.sha256).await.map_err(io::Error::other)?;
     let name = Uuid::new_v4().simple().to_string();
+    let group = shared
+        .cgroups
+        .as_ref()
+        .map(|groups| groups.make(&format!("build-{name}"), BUILD_MEMORY))
+        .transpose()?;
     let job = BuildJob {
         archive,
         folder: layout.code(&function).join(&name),
@@ -122,6 +133,8 @@ pub(crate) async fn run(
         limit: revision.settings.build_timeout_sec.duration(),
         limits: Limits::default(),
         environment: shared.config.host_environment.clone(),
+        index: IndexAccess::new(index.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()))),
+        memory: Memory { limit_bytes: BUILD_MEMORY, group: group.as_ref().map(Group::path) },
         launcher: launcher(shared.config.cage.as_deref(), layout, &function),
     };
     let (folder, message) = match build(job).await {
@@ -172,9 +185,54 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Removes code that nobody will ask for: not among `used`, and not of the `keep` newest builds; and what
-/// builds that were broken off have left.
-pub(crate) fn prune(layout: &Layout, function: &FunctionRef, used: &[Digest], keep: usize) -> io::Result<()> {
+/// Folders of code that supervisors run on, those that drain too.
+#[derive(Debug, Default)]
+pub(crate) struct InUse(Mutex<HashMap<PathBuf, usize>>);
+
+/// A folder is in use for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Held {
+    shared: Arc<Shared>,
+    code: PathBuf,
+}
+
+impl InUse {
+    fn all(&self) -> MutexGuard<'_, HashMap<PathBuf, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hold(shared: &Arc<Shared>, code: &Path) -> Held {
+        *shared.code_in_use.all().entry(code.to_owned()).or_default() += 1;
+        Held { shared: shared.clone(), code: code.to_owned() }
+    }
+
+    /// Takes the folder away from under its name, unless it is in use.
+    fn retire(&self, code: &Path, to: &Path) -> io::Result<bool> {
+        let all = self.all();
+        if all.contains_key(code) {
+            return Ok(false);
+        }
+        gone(fs::rename(code, to))?;
+        Ok(true)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut all = self.shared.code_in_use.all();
+        if let Some(count) = all.get_mut(&self.code) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.code);
+            }
+        }
+    }
+}
+
+/// Removes code that nobody will ask for: not among `used`, and not of the `keep` newest builds; and what builds that were
+/// broken off have left. What a supervisor still runs on stays until the next time.
+pub(crate) fn prune(shared: &Shared, function: &FunctionRef, used: &[Digest], keep: usize) -> io::Result<()> {
+    let layout = &shared.layout;
     let (mut kept, mut folders) = (0, Vec::new());
     for record in all(layout, function) {
         if used.contains(&record.content) || kept < keep {
@@ -188,7 +246,10 @@ pub(crate) fn prune(layout: &Layout, function: &FunctionRef, used: &[Digest], ke
     for entry in fs::read_dir(layout.code(function))? {
         let entry = entry?;
         if !folders.iter().any(|name| entry.file_name() == name.as_str()) {
-            gone(fs::remove_dir_all(entry.path()))?;
+            let doomed = layout.code(function).join(format!(".gone-{}", Uuid::new_v4().simple()));
+            if shared.code_in_use.retire(&entry.path(), &doomed)? {
+                gone(fs::remove_dir_all(doomed))?;
+            }
         }
     }
     Ok(())

@@ -8,12 +8,13 @@
 //! ```
 //! The active revision answers until another one is ready; a failure never touches it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sless_backend::{Endpoint, FunctionRef, FunctionSpec, Generation, Revision};
+use sless_backend::{Endpoint, FunctionRef, FunctionSpec, Generation, Revision, Secret};
 use sless_core::{Digest, Phase};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -72,6 +73,8 @@ pub(crate) struct Function {
     wanted: Option<(Revision, Generation)>,
     /// Contents whose built code stays, whatever their age.
     kept: Vec<Digest>,
+    /// What installers are given to find packages.
+    index: BTreeMap<String, Secret>,
     /// Why the wanted revision does not answer, once that is certain.
     failure: Option<String>,
     building: Option<Build>,
@@ -101,6 +104,7 @@ impl Function {
             life: 0,
             wanted,
             kept: Vec::new(),
+            index: BTreeMap::new(),
             failure,
             building,
             fallback,
@@ -155,6 +159,7 @@ impl Function {
 
     fn want(&mut self, spec: FunctionSpec, generation: Generation) {
         self.kept.clone_from(&spec.kept);
+        self.index.clone_from(&spec.index);
         if let Err(e) = self.prepare() {
             self.wanted = Some((spec.wanted, generation));
             return self.fail(format!("prepare the function's folders: {e}"));
@@ -219,7 +224,13 @@ impl Function {
     fn build(&mut self, revision: Revision, role: Role) {
         let started = builds::started(&self.shared.layout, &self.function, revision.code.content_sha256);
         self.shared.tell_build(&self.function, Some(started.status.clone()), crate::Told::Always);
-        let run = builds::run(self.shared.clone(), self.function.clone(), revision.clone(), started);
+        let run = builds::run(
+            self.shared.clone(),
+            self.function.clone(),
+            revision.clone(),
+            started,
+            self.index.clone(),
+        );
         self.building = Some(Build { revision, role, task: tokio::spawn(run) });
     }
 
@@ -229,7 +240,9 @@ impl Function {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Wish | Event::Left => {}
+            Event::Wish => {}
+            // Its code was in use until now.
+            Event::Left => self.prune(),
             Event::Built(result) => self.built(result),
             Event::Candidate(State::Ready(_)) => self.replace(),
             Event::Candidate(State::Failing(why)) => {
@@ -303,12 +316,20 @@ impl Function {
         if let Some(old) = old {
             self.leaving.spawn(drain(old, before));
         }
+        self.prune();
+    }
+
+    /// Removes built code that is not kept.
+    fn prune(&self) {
         let (Some(active), Some((wanted, _))) = (&self.active, &self.wanted) else { return };
         let mut used = self.kept.clone();
         used.extend([active.revision.code.content_sha256, wanted.code.content_sha256]);
         let keep = usize::try_from(wanted.settings.revision_history).unwrap_or(usize::MAX);
-        // Code of a supervisor that drains is among the newest; its folder stays unless the history is 1.
-        if let Err(error) = builds::prune(&self.shared.layout, &self.function, &used, keep.max(2)) {
+        if self.building.is_some() {
+            // What is being built has no record yet, and would be taken for what a killed host has left.
+            return;
+        }
+        if let Err(error) = builds::prune(&self.shared, &self.function, &used, keep) {
             tracing::warn!(function = %self.function, %error, "remove old code of {}", self.function);
         }
     }

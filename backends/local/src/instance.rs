@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::Shared;
+use crate::cgroup::Group;
 use crate::layout::gone;
 
 /// From a call's limit to the end of its worker, and the supervisor's own end after that.
@@ -43,6 +44,8 @@ pub(crate) struct Instance {
     /// Where this instance's output begins in the file.
     output_start: u64,
     limit: Duration,
+    /// Goes after the supervisor.
+    _group: Option<Group>,
 }
 
 impl Instance {
@@ -63,6 +66,11 @@ impl Instance {
         let output_start = file.metadata()?.len();
         let mut command = Command::new(&shared.config.supervisor);
         command.arg("serve").env_clear().envs(environment(shared, function, revision, code));
+        let memory_bytes = u64::from(revision.settings.memory_mb) << 20;
+        let group = shared.cgroups.as_ref().map(|groups| groups.make(&id, memory_bytes)).transpose()?;
+        if let Some(group) = &group {
+            command.env("SLESS_CGROUP", group.path());
+        }
         command.env("SLESS_LISTEN", unix(&socket)).env("SLESS_ADMIN_LISTEN", unix(&admin));
         command.stdin(Stdio::piped()).stdout(file.try_clone()?).stderr(file).current_dir("/");
         // A group of its own: an interrupt typed at the terminal is for the host, which then drains it.
@@ -70,7 +78,7 @@ impl Instance {
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
         let limit = revision.settings.timeout_sec.duration().saturating_add(AFTER_LAST_CALL);
-        Ok(Self { child, _stdin: stdin, socket, admin, output, output_start, limit })
+        Ok(Self { child, _stdin: stdin, socket, admin, output, output_start, limit, _group: group })
     }
 
     pub(crate) fn admin(&self) -> &Path {

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Shared;
 use crate::admin::{self, Readiness};
+use crate::builds::InUse;
 use crate::instance::{End, Instance};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -47,8 +48,13 @@ impl Keeper {
     ) -> Self {
         let (states, state) = watch::channel(State::Starting);
         let (end, ended) = oneshot::channel();
+        let held = InUse::hold(&shared, &code);
         let keep = keep(shared, function, revision.clone(), code, states, ended);
-        Self { revision, state, end, task: tokio::spawn(keep) }
+        let task = tokio::spawn(async move {
+            keep.await;
+            drop(held);
+        });
+        Self { revision, state, end, task }
     }
 
     pub(crate) fn state(&self) -> State {

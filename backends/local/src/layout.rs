@@ -10,7 +10,7 @@
 //!     spool/NS/NAME/          records that wait
 //!     builds/NS/NAME/         what builds came to, and their logs
 //!     output/NS/NAME/         what supervisors print
-//!     cache/NS/               downloads of installers
+//!     cache/NS/               downloads of installers, and what they installed
 //!     run/                    sockets
 //! ```
 
@@ -48,9 +48,7 @@ impl Layout {
         make_private(&root.join("private"))?;
         let mut run = root.join("private/run");
         if run.as_os_str().len() > SOCKET_FOLDER_MAX {
-            let mut hash = DefaultHasher::new();
-            root.hash(&mut hash);
-            run = runtime_dir.join(format!("sless-{}-{:016x}", nix::unistd::geteuid(), hash.finish()));
+            run = runtime_dir.join(format!("sless-{}-{}", nix::unistd::geteuid(), tag(&root)));
         }
         make_private(&run)?;
         Ok(Self { root, run })
@@ -77,6 +75,12 @@ impl Layout {
             }
         }
         Ok(())
+    }
+
+    /// Sets what this data folder's host makes outside of it apart from what others make.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        tag(&self.root)
     }
 
     /// What no handler may see.
@@ -148,6 +152,12 @@ impl Layout {
         }
         Ok(())
     }
+}
+
+fn tag(root: &Path) -> String {
+    let mut hash = DefaultHasher::new();
+    root.hash(&mut hash);
+    format!("{:016x}", hash.finish())
 }
 
 /// What is in a folder; nothing if it is not there.

@@ -1,12 +1,13 @@
 //! Functions on one machine: a `sless-supervisor serve` per function, a child process of this one, on Unix sockets.
 //!
-//! What this backend has not: a limit of memory and CPU for a function (there is no cgroup of its own) and more
-//! than one supervisor for it. Everything else is as the port says. Supervisors end when this process does, also
+//! What this backend has not: a share of the CPU for a function, more than one supervisor for it, and a limit of its memory
+//! where no control group may be made. Everything else is as the port says. Supervisors end when this process does, also
 //! when it is killed: their standard input ends then. Calls that run may finish.
 
 mod admin;
 mod aside;
 mod builds;
+mod cgroup;
 mod function;
 mod instance;
 mod keeper;
@@ -29,6 +30,7 @@ use sless_backend::{
 use sless_builder::HostEnvironment;
 use sless_core::Runtime;
 
+pub use cgroup::memory_limits;
 use function::Want;
 pub use layout::Layout;
 pub use runtimes::installed as runtimes;
@@ -65,7 +67,10 @@ impl LocalBackend {
     pub fn new(config: LocalConfig, layout: Layout, code: Arc<dyn CodeStore>) -> io::Result<Self> {
         layout.sweep()?;
         let proxy_token = tokens::read_or_make(&layout.proxy_token())?;
-        Ok(Self { shared: Arc::new(Shared::new(config, layout, code, proxy_token)) })
+        let cgroups = cgroup::Cgroups::open(&layout.tag()).map_err(|why| {
+            tracing::warn!("functions and builds have no limit of memory: {why}");
+        });
+        Ok(Self { shared: Arc::new(Shared::new(config, layout, code, proxy_token, cgroups.ok())) })
     }
 }
 

@@ -15,6 +15,8 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use crate::aside::{Asides, Running};
+use crate::builds::InUse;
+use crate::cgroup::Cgroups;
 use crate::function::{Function, Want, Wish};
 use crate::layout::Layout;
 use crate::tokens::ReportTokens;
@@ -29,6 +31,9 @@ pub(crate) struct Shared {
     pub(crate) report_tokens: ReportTokens,
     pub(crate) running: Running,
     pub(crate) asides: Asides,
+    pub(crate) code_in_use: InUse,
+    /// `None`: nothing is limited here.
+    pub(crate) cgroups: Option<Arc<Cgroups>>,
     functions: Mutex<Functions>,
     /// Apart from the rest: read for each call.
     endpoints: RwLock<HashMap<FunctionRef, Arc<[Endpoint]>>>,
@@ -74,8 +79,10 @@ impl Shared {
         layout: Layout,
         code: Arc<dyn CodeStore>,
         proxy_token: Secret,
+        cgroups: Option<Cgroups>,
     ) -> Self {
         Self {
+            cgroups: cgroups.map(Arc::new),
             config,
             layout,
             code,
@@ -83,6 +90,7 @@ impl Shared {
             report_tokens: ReportTokens::default(),
             running: Running::default(),
             asides: Asides::default(),
+            code_in_use: InUse::default(),
             functions: Mutex::default(),
             endpoints: RwLock::default(),
             changes: Mutex::new(Some(broadcast::channel(1024).0)),

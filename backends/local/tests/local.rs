@@ -100,7 +100,13 @@ impl Local {
 
     async fn apply(&self, f: &FunctionRef, wanted: &Revision, serving: Option<&Revision>, generation: u64) {
         let (wanted, serving) = (wanted.clone(), serving.cloned());
-        let spec = FunctionSpec { function: f.clone(), wanted, serving, kept: Vec::new() };
+        let spec = FunctionSpec {
+            function: f.clone(),
+            wanted,
+            serving,
+            kept: Vec::new(),
+            index: Default::default(),
+        };
         self.backend.apply_function(spec, Generation(generation)).await.unwrap();
     }
 
@@ -311,7 +317,8 @@ async fn going_back_to_what_is_kept_needs_no_build() {
     let apply = async |wanted: Revision, generation: u64| {
         let settings = FunctionSettings { revision_history: 2, ..wanted.settings.clone() };
         let (wanted, kept) = (Revision { settings, ..wanted }, vec![first.code.content_sha256]);
-        let spec = FunctionSpec { function: f.clone(), wanted, serving: None, kept };
+        let spec =
+            FunctionSpec { function: f.clone(), wanted, serving: None, kept, index: Default::default() };
         local.backend.apply_function(spec, Generation(generation)).await.unwrap();
         assert_eq!(local.settled(&f, generation).await.phase, Phase::Ready);
     };

@@ -70,7 +70,8 @@ async fn apply(
     generation: u64,
 ) {
     let (wanted, serving) = (wanted.clone(), serving.cloned());
-    let spec = FunctionSpec { function: f.clone(), wanted, serving, kept: Vec::new() };
+    let spec =
+        FunctionSpec { function: f.clone(), wanted, serving, kept: Vec::new(), index: Default::default() };
     let applied = h.backend().apply_function(spec, Generation(generation)).await;
     assert!(applied.is_ok(), "{applied:?}");
 }

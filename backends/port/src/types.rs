@@ -60,6 +60,8 @@ pub struct FunctionSpec {
     pub serving: Option<Revision>,
     /// Contents of the revisions that are kept: a rollback to one of them must need no build.
     pub kept: Vec<Digest>,
+    /// What installers are given to find packages, while they run and at no other time. Not part of any revision.
+    pub index: BTreeMap<String, Secret>,
 }
 
 /// The API's count of the changes of a function; only grows.

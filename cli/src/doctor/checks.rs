@@ -137,6 +137,17 @@ fn runs(program: &Path, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+/// Whether a host that is started as this command was can limit what functions and builds take.
+pub(super) fn memory() -> Finding {
+    match sless_backend_local::memory_limits() {
+        Ok(()) => Finding::new("memory limit", Level::Good, "functions and builds get control groups"),
+        Err(why) => {
+            let text = format!("functions are not held to their memory_mb: {why}");
+            Finding::new("memory limit", Level::Doubtful, text)
+        }
+    }
+}
+
 pub(super) fn data_folder(folder: &Path) -> Finding {
     let what = "data folder";
     if folder.starts_with("/tmp") {

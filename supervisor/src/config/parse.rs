@@ -42,6 +42,7 @@ const SETTINGS: &[&str] = &[
     "SLESS_CAGE",
     "SLESS_PROXY_TOKEN_FILE",
     "SLESS_EXIT_WITH_STDIN",
+    "SLESS_CGROUP",
 ];
 
 pub(super) enum Parsed {
