@@ -30,7 +30,8 @@ start_postgres() {
     bin=$(postgres_bin)
     folder=$(mktemp -d /tmp/sless-pg.XXXXXX)       # short: it holds a socket
     SERVER_FOLDERS+=("$folder")
-    if [ "$(id -u)" = 0 ]; then chown postgres: "$folder"; fi
+    # Also for handlers, which are root without its privileges.
+    if [ "$(id -u)" = 0 ]; then chown "postgres:$(id -g)" "$folder" && chmod 750 "$folder"; fi
     for setting in "$@"; do settings+=(-c "$setting"); done
     (
         cd "$folder"

@@ -43,6 +43,14 @@ class Answer:
         return json.loads(self.body)
 
 
+@pytest.fixture(scope="session")
+def database_url():
+    """A PostgreSQL whose user may make tables: `scripts/test` starts one."""
+    if not (url := os.environ.get("SLESS_TEST_DATABASE_URL")):
+        pytest.skip("needs a PostgreSQL in SLESS_TEST_DATABASE_URL")
+    return url
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -1,5 +1,6 @@
 """Each example, deployed as its README says and called through the public proxy: answer, record, log."""
 import contextlib
+import json
 import struct
 import time
 from pathlib import Path
@@ -78,6 +79,51 @@ def test_markdown(host):
     assert "import express from" in answer.text and "<pre><code" in answer.text
     assert "of HTML" in host.log_of(answer)
     assert host.call("markdown", b"", headers={"content-type": "text/markdown"}).status == 400
+
+
+def test_notes(host, database_url):
+    host.cli("secret", "set", "notes-db", f"DATABASE_URL={database_url}")
+    host.deploy("notes-python", "--secret", "notes-db", "--workers", "2")
+    path = "/fn/default/notes-python"
+    made = host.call("notes-python", {"text": "buy cheese"})
+    assert made.status == 201 and made.json["text"] == "buy cheese" and made.json["created_at"] == made.json["changed_at"]
+    assert database_url not in host.log_of(made)
+    one = f"{path}/{made.json['id']}"
+    assert host.request("GET", one).json == made.json
+    changed = host.request("PUT", one, b'{"text": "buy bread"}')
+    assert (changed.status, changed.json["text"]) == (200, "buy bread") and changed.json["changed_at"] > made.json["changed_at"]
+    assert [note["text"] for note in host.request("GET", path).json if note["id"] == made.json["id"]] == ["buy bread"]
+    assert host.request("DELETE", one).json["text"] == "buy bread"
+    assert [host.request(method, one, b'{"text": "x"}').status for method in ("GET", "PUT", "DELETE")] == [404] * 3
+    for method, where, body, status in (("POST", path, b"{}", 400), ("POST", path, b'{"text": "\\u0000"}', 400), ("PATCH", path, b"{}", 405), ("GET", f"{path}/one", None, 404)):
+        refused = host.request(method, where, body)
+        assert (refused.status, set(refused.json)) == (status, {"error"}), refused
+    host.call("notes-python", {"text": "'; DROP TABLE notes; --"})
+    assert host.request("GET", path).json[0]["text"] == "'; DROP TABLE notes; --"
+
+
+def test_notes_without_a_database_say_why(host):
+    host.cli("secret", "set", "no-db", "DATABASE_URL=postgres://me:of-no-database@127.0.0.1:1/none")
+    failed = host.cli("deploy", str(EXAMPLES / "notes-python"), "--name", "notes-alone", "--secret", "no-db", check=False)
+    assert failed.returncode == 1 and "onnection" in failed.stderr and "of-no-database" not in failed.stderr, failed.stderr
+    host.cli("delete", "notes-alone")
+
+
+def test_pg_query(host, database_url):
+    host.cli("secret", "set", "reports-db", f"DATABASE_URL={database_url}")
+    host.deploy("pg-query", "--secret", "reports-db", "--timeout-sec", "4", "--no-trigger")
+    assert host.call("pg-query", {"query": "SELECT 1"}).status == 404
+
+    def ask(query, *parameters):
+        done = host.cli("invoke", "pg-query", "-d", json.dumps({"query": query, "parameters": parameters}), check=False)
+        return done.returncode, json.loads(done.stdout)
+    code, answer = ask("SELECT %s::int AS n, %s::numeric / 4 AS q, '2026-01-02T03:04:05Z'::timestamptz AT TIME ZONE 'UTC' AS at", 7, 10)
+    assert code == 0 and answer == {"columns": ["n", "q", "at"], "rows": [[7, "2.5000000000000000", "2026-01-02T03:04:05"]], "more": False}
+    code, answer = ask("SELECT * FROM generate_series(1, 2000)")
+    assert (len(answer["rows"]), answer["more"]) == (1000, True)
+    for query, says in (("SELECT * FROM nothing_like_this", "nothing_like_this"), ("CREATE TABLE sneaked_in (n int)", "read-only"), ("SELECT pg_sleep(60)", "did not answer within")):
+        code, answer = ask(query)
+        assert code == 1 and says in answer["error"], answer
 
 
 @pytest.mark.parametrize("example", ["streaming-python", "streaming-node"])
