@@ -65,8 +65,8 @@ pub enum IntakeError {
     Encrypted { name: String },
     #[error("the entry {} cannot be read: {why}", Shown(name))]
     Corrupt { name: String, why: String },
-    #[error("{}", MissingHandler { looked_for, found })]
-    MissingHandler { looked_for: Vec<String>, found: Vec<String> },
+    #[error("{}", MissingHandler { looked_for, found, there })]
+    MissingHandler { looked_for: Vec<String>, found: Vec<String>, there: Vec<String> },
     #[error("read or write the archive's content")]
     Io(#[from] io::Error),
 }
@@ -92,16 +92,22 @@ impl fmt::Display for Shown<'_> {
 struct MissingHandler<'a> {
     looked_for: &'a [String],
     found: &'a [String],
+    /// Some of the files at the top.
+    there: &'a [String],
 }
 
 impl fmt::Display for MissingHandler<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no handler file: looked for {} at the top of the archive", self.looked_for.join(", "))?;
         match self.found {
-            [] => write!(
-                f,
-                "; put it there, or set entrypoint to FILE.FUNCTION of the file that has the handler"
-            ),
+            [] => {
+                let there: Vec<_> = self.there.iter().map(|path| Shown(path).to_string()).collect();
+                let there = if there.is_empty() { "no file".to_owned() } else { there.join(", ") };
+                write!(
+                    f,
+                    "; there is {there}; put it there, or set entrypoint to FILE.FUNCTION of the file that has the handler"
+                )
+            }
             found => {
                 let found: Vec<_> = found.iter().map(|path| Shown(path).to_string()).collect();
                 write!(
@@ -291,7 +297,9 @@ fn strip(plan: BTreeMap<String, Kept>, handlers: &[String]) -> Result<BTreeMap<S
     match entry::locate(plan.keys().map(String::as_str), handlers) {
         Location::Top => Ok(plan),
         Location::Elsewhere(found) => {
-            Err(IntakeError::MissingHandler { looked_for: handlers.to_vec(), found })
+            let top = plan.iter().filter(|(path, kept)| !kept.folder && !path.contains('/'));
+            let there = top.take(5).map(|(path, _)| path.clone()).collect();
+            Err(IntakeError::MissingHandler { looked_for: handlers.to_vec(), found, there })
         }
         Location::BelowSingleFolder(folder) => Ok(plan
             .into_iter()

@@ -29,6 +29,9 @@ pub(crate) fn reason(lines: &[&str]) -> String {
     // An index that refuses or is away, which the error itself does not tell: it calls the package missing.
     found.extend(lines.iter().rev().find(|line| is_of_index(line)).copied());
     let npm = errors_of_npm(lines);
+    if npm.iter().any(|error| error.starts_with("command ")) {
+        found.extend(words_of_script(lines));
+    }
     if npm.is_empty() {
         found.extend(errors_of_pip(lines));
     } else {
@@ -68,6 +71,26 @@ fn errors_of_npm<'a>(lines: &[&'a str]) -> Vec<&'a str> {
         }
     }
     errors
+}
+
+/// What a script of the function's own has printed, which npm passes on and does not repeat: its error, or its last words.
+fn words_of_script<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    let end = lines.iter().position(|line| line.starts_with("npm error") || line.starts_with("npm ERR!"));
+    let before = lines.get(..end.unwrap_or(lines.len())).unwrap_or_default();
+    let begin = before.iter().rposition(|line| line.starts_with("> ")).map_or(0, |at| at + 1);
+    let said = before.get(begin..).unwrap_or_default();
+    let said = said.iter().filter(|line| {
+        !line.is_empty()
+            && !line.starts_with("at ")
+            && !line.starts_with("npm ")
+            && !line.starts_with("Node.js v")
+    });
+    let error =
+        said.clone().find(|line| ["Error", "error:", "fatal:"].iter().any(|word| line.contains(word)));
+    match error {
+        Some(error) => vec![*error],
+        None => said.last().into_iter().copied().collect(),
+    }
 }
 
 fn errors_of_pip<'a>(lines: &[&'a str]) -> Vec<&'a str> {
@@ -125,6 +148,8 @@ mod tests {
         );
         let script = "npm error code 3\nnpm error path /a/b\nnpm error command failed\nnpm error command sh -c node x.js\nnpm error Error: no cheese\nnpm error     at x.js:1";
         assert_eq!(of(script), "code 3; command sh -c node x.js; Error: no cheese");
+        let own = "> f@1.0.0 preinstall\n> node x.js\n\nx.js:1\nthrow\n^\nRangeError: too large\nat x.js:1\nNode.js v20\nnpm error code 1\nnpm error command failed\nnpm error command sh -c node x.js";
+        assert_eq!(of(own), "RangeError: too large; code 1; command sh -c node x.js");
     }
 
     #[test]

@@ -107,12 +107,15 @@ impl Client {
         }
         match tls::connect(&self.host, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(e) => Err(CliError::Broken {
-                url: self.url.clone(),
-                why: format!(
-                    "TLS: {e}; if its certificate is of an authority of your own, name that one's file in SSL_CERT_FILE"
-                ),
-            }),
+            Err(e) => {
+                let said = e.to_string();
+                let help = if said.contains("CaUsedAsEndEntity") {
+                    "its certificate is made as an authority's: make one with basicConstraints CA:FALSE"
+                } else {
+                    "if its certificate is of an authority of your own, name that one's file in SSL_CERT_FILE"
+                };
+                Err(CliError::Broken { url: self.url.clone(), why: format!("TLS: {said}; {help}") })
+            }
         }
     }
 

@@ -18,26 +18,31 @@ use support::{Done, Host, SLESS, done};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate for `localhost` that nobody but its own file vouches for.
+/// An authority that nobody knows, and its certificate for `localhost`.
 fn certificate(folder: &Path) {
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        .args(["-keyout", "key.pem", "-out", "cert.pem"])
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let openssl = |arguments: &[&str]| {
+        let mut command = Command::new("openssl");
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+        let made = command.args(["-days", "2"]).args(arguments).current_dir(folder).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    openssl(&["-subj", "/CN=authority", "-keyout", "ca-key.pem", "-out", "ca.pem"]);
+    openssl(&[
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca-key.pem",
+        "-keyout",
+        "key.pem",
+        "-out",
+        "cert.pem",
+    ]);
 }
 
 /// Ends TLS and passes the bytes on to the host, for as long as the runtime lives.
@@ -80,7 +85,7 @@ fn everything_works_over_tls_and_an_unknown_certificate_does_not() {
         command.args(arguments).env_clear().env("XDG_CONFIG_HOME", &home).env("XDG_DATA_HOME", &home);
         command.env("SLESS_URL", url).env("SLESS_TOKEN", token.trim());
         if trusted {
-            command.env("SSL_CERT_FILE", host.folder.path().join("cert.pem"));
+            command.env("SSL_CERT_FILE", host.folder.path().join("ca.pem"));
         }
         done(command.stdin(Stdio::null()).output().unwrap())
     };
