@@ -79,7 +79,7 @@ fn words_of_script<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let before = lines.get(..end.unwrap_or(lines.len())).unwrap_or_default();
     let begin = before.iter().rposition(|line| line.starts_with("> ")).map_or(0, |at| at + 1);
     let said = before.get(begin..).unwrap_or_default();
-    let said = said.iter().filter(|line| {
+    let mut said = said.iter().filter(|line| {
         !line.is_empty()
             && !line.starts_with("at ")
             && !line.starts_with("npm ")
@@ -89,7 +89,7 @@ fn words_of_script<'a>(lines: &[&'a str]) -> Vec<&'a str> {
         said.clone().find(|line| ["Error", "error:", "fatal:"].iter().any(|word| line.contains(word)));
     match error {
         Some(error) => vec![*error],
-        None => said.last().into_iter().copied().collect(),
+        None => said.next_back().into_iter().copied().collect(),
     }
 }
 

@@ -67,7 +67,7 @@ impl Instance {
         let mut command = Command::new(&shared.config.supervisor);
         command.arg("serve").env_clear().envs(environment(shared, function, revision, code));
         let memory_bytes = u64::from(revision.settings.memory_mb) << 20;
-        let group = shared.cgroups.as_ref().map(|groups| groups.make(&id, memory_bytes)).transpose()?;
+        let group = shared.cgroups.as_ref().map(|groups| groups.make(id, memory_bytes)).transpose()?;
         if let Some(group) = &group {
             command.env("SLESS_CGROUP", group.path());
         }
