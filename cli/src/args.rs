@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use sless_core::{Entrypoint, FunctionName, Namespace, Runtime};
 
 use crate::builds::Build;
-use crate::calls::{Cancel, Replay};
+use crate::calls::{Cancel, Invocation, Replay};
 use crate::completion::Completion;
 use crate::dev::Dev;
 use crate::doctor::Doctor;
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Logs(Logs),
     /// Lists the calls of a function, the newest first
     Invocations(Invocations),
+    /// Shows one call: what was asked, what came of it, and where it failed
+    Invocation(Invocation),
     /// Removes a function, and the trigger that `deploy` made for it
     Delete(Delete),
     /// Lists the revisions of a function, the newest first

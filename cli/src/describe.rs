@@ -75,7 +75,7 @@ fn text(function: &Value, build: Option<&Value>, calls: &[Value], errors: &[Valu
     lines.push(format!("runtime    {}, {}", of("runtime"), of("entrypoint")));
     lines.push(format!("revision   {}", of("revision")));
     lines.push(format!(
-        "limits     {} s a call, {} MiB, {} workers of {} calls at once",
+        "limits     {} s a call, {} MiB, workers: {}, calls at once in each: {}",
         of("timeout_sec"),
         of("memory_mb"),
         of("workers"),

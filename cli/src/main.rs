@@ -76,6 +76,7 @@ async fn client_command(command: Command, output: args::Format) -> Result<ExitCo
         Command::Revisions(what) => revisions::list(&what, output).await,
         Command::Rollback(what) => revisions::rollback(&what, output).await,
         Command::Build(what) => builds::run(&what, output).await,
+        Command::Invocation(what) => calls::invocation(&what, output).await,
         Command::Replay(what) => calls::replay(&what, output).await,
         Command::Cancel(what) => calls::cancel(&what, output).await,
         Command::Secret(what) => secrets::run(what, output).await,

@@ -69,7 +69,14 @@ fn a_call_is_sent_again_and_one_that_runs_is_ended() {
     let first = calls()[0]["id"].as_str().unwrap().to_owned();
     let id = host.good(&["replay", &first]).trim().to_owned();
     assert_ne!(id, first);
+    let shown = host.good(&["invocation", &id]);
+    assert!(
+        shown.contains(&format!("replay of  {first}\n"))
+            && shown.contains("request    POST /\n  {\"n\": 1}\n"),
+        "{shown}"
+    );
     host.until(|| calls().iter().any(|call| call["id"] == id.as_str() && call["status"] == "success"));
+    assert!(host.good(&["invocation", &id]).starts_with(&format!("{id}  success\n")));
     let ended = host.cli(&["cancel", &id]);
     assert!(ended.code == 6, "it has ended: {ended:?}");
     assert_eq!(host.cli(&["replay", "00000000-0000-7000-8000-000000000000"]).code, 5);

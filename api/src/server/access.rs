@@ -34,7 +34,8 @@ impl Asked {
     /// invocation, and its record says more than a line could, so that such a line is written for who looks closely alone.
     pub(super) fn answered<B>(self, part: Part, response: &mut Response<B>, took: Duration) {
         let status = response.status().as_u16();
-        let duration_ms = took.as_secs_f64() * 1000.0;
+        // Whole microseconds: a sum of binary fractions would be shown with all its digits.
+        let duration_ms = (took.as_secs_f64() * 1e6).round() / 1e3;
         let Self { method, path, peer, id } = self;
         match part {
             Part::Proxy => {
