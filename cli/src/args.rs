@@ -18,6 +18,7 @@ use crate::login::LoginArgs;
 use crate::revisions::Rollback;
 use crate::secrets::Secret;
 use crate::tokens::Token;
+use crate::triggers::Trigger;
 
 /// Deploys and calls functions, and runs the host that they run on.
 #[derive(Debug, Parser)]
@@ -69,6 +70,9 @@ pub(crate) enum Command {
     /// Tells of the last build of a function
     #[command(subcommand)]
     Build(Build),
+    /// Triggers: how functions are called from outside
+    #[command(subcommand)]
+    Trigger(Trigger),
     /// Sends the exact request of a call again
     Replay(Replay),
     /// Ends a call that runs or waits
@@ -203,6 +207,15 @@ pub(crate) struct Invocations {
     /// Only calls with this status, as success, error, timeout, crashed
     #[arg(long, value_parser = word)]
     pub(crate) status: Option<String>,
+    /// Only calls by this trigger, as http, invoke, cron
+    #[arg(long, value_parser = word)]
+    pub(crate) trigger: Option<String>,
+    /// Only calls that began then or later: RFC 3339, as 2026-01-31T12:00:00Z
+    #[arg(long, value_parser = moment)]
+    pub(crate) since: Option<String>,
+    /// Only calls that began before
+    #[arg(long, value_parser = moment)]
+    pub(crate) until: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) limit: u32,
@@ -321,7 +334,14 @@ pub(crate) fn label(text: &str) -> Result<String, String> {
 
 fn word(text: &str) -> Result<String, String> {
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    if plain { Ok(text.to_owned()) } else { Err("a status is a lower-case word".to_owned()) }
+    if plain { Ok(text.to_owned()) } else { Err("write it as a lower-case word".to_owned()) }
+}
+
+/// A time, in the form that has no character of its own meaning in a URL.
+fn moment(text: &str) -> Result<String, String> {
+    let time = chrono::DateTime::parse_from_rfc3339(text);
+    let time = time.map_err(|_| "write a time as 2026-01-31T12:00:00Z".to_owned())?;
+    Ok(time.to_utc().to_rfc3339_opts(chrono::SecondsFormat::Micros, true))
 }
 
 fn unix_socket(text: &str) -> Result<PathBuf, String> {
@@ -356,6 +376,8 @@ mod tests {
             invocation_id("0193-ab").is_ok() && invocation_id("../x").is_err() && invocation_id("").is_err()
         );
         assert!(label("a-1").is_ok() && label("a/b").is_err() && label("..").is_err() && label("").is_err());
+        assert_eq!(moment("2026-01-31T13:00:00+01:00").unwrap(), "2026-01-31T12:00:00.000000Z");
+        assert!(moment("yesterday").is_err());
         assert!(word("out_of_memory").is_ok() && word("a&b").is_err());
     }
 }

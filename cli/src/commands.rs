@@ -40,8 +40,15 @@ pub(crate) async fn list(target: &Target, output: Format) -> Result<ExitCode, Cl
 pub(crate) async fn invocations(what: &Invocations, output: Format) -> Result<ExitCode, CliError> {
     let client = Client::new(&what.target)?;
     let mut path = client.path(&format!("functions/{}/invocations", what.name));
-    if let Some(status) = &what.status {
-        path.push_str(&format!("?status={status}"));
+    let filters = [
+        ("status", &what.status),
+        ("trigger", &what.trigger),
+        ("since", &what.since),
+        ("until", &what.until),
+    ];
+    for (name, value) in filters.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        path.push_str(&format!("{mark}{name}={value}"));
     }
     let items = client.list(&path, usize::try_from(what.limit).unwrap_or(usize::MAX)).await?;
     if output == Format::Json {

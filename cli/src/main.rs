@@ -22,6 +22,7 @@ mod print;
 mod revisions;
 mod secrets;
 mod tokens;
+mod triggers;
 mod up;
 
 use std::process::ExitCode;
@@ -77,6 +78,7 @@ async fn client_command(command: Command, output: args::Format) -> Result<ExitCo
         Command::Rollback(what) => revisions::rollback(&what, output).await,
         Command::Build(what) => builds::run(&what, output).await,
         Command::Invocation(what) => calls::invocation(&what, output).await,
+        Command::Trigger(what) => triggers::run(what, output).await,
         Command::Replay(what) => calls::replay(&what, output).await,
         Command::Cancel(what) => calls::cancel(&what, output).await,
         Command::Secret(what) => secrets::run(what, output).await,

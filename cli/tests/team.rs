@@ -96,3 +96,41 @@ fn a_call_is_sent_again_and_one_that_runs_is_ended() {
     assert!(answered.code == 1 && answered.out.contains("Cancelled"), "{answered:?}");
     host.until(|| calls().iter().any(|call| call["status"] == "cancelled"));
 }
+
+#[test]
+fn a_trigger_is_switched_and_calls_are_filtered() {
+    let host = Host::start();
+    let code = "def handle(event, context):\n    return {'hello': event['name']}\n";
+    host.good(&["deploy", &host.folder("seen", &[("handler.py", code)]), "--no-trigger"]);
+    let answer = || host.http("POST", "/fn/default/seen", r#"{"name": "Ada"}"#).unwrap();
+    assert!(answer().starts_with("HTTP/1.1 404"));
+    let url = host.good(&["trigger", "create", "door", "--function", "seen"]);
+    assert!(url.trim().ends_with("/fn/default/seen"), "{url}");
+    assert!(answer().starts_with("HTTP/1.1 200"));
+    host.good(&["trigger", "disable", "door"]);
+    assert!(answer().starts_with("HTTP/1.1 404"));
+    let list = host.good(&["trigger", "list"]);
+    assert!(list.lines().any(|line| line.starts_with("door") && line.contains("false")), "{list}");
+    host.good(&["trigger", "enable", "door"]);
+    assert!(answer().starts_with("HTTP/1.1 200"));
+    assert_eq!(host.cli(&["invoke", "seen", "-d", "{}"]).code, 1);
+
+    let calls = |arguments: &[&str]| -> Vec<Value> {
+        let all = [&["invocations", "seen", "-o", "json"], arguments].concat();
+        serde_json::from_str(&host.good(&all)).unwrap()
+    };
+    host.until(|| calls(&["--status", "error"]).len() == 1 && calls(&["--trigger", "http"]).len() == 2);
+    assert_eq!(calls(&["--until", "2020-01-01T00:00:00Z"]).len(), 0);
+    assert_eq!(calls(&["--since", "2020-01-01T00:00:00+01:00"]).len(), 3);
+    assert_eq!(host.cli(&["invocations", "seen", "--since", "yesterday"]).code, 2);
+    let failed = calls(&["--status", "error"])[0]["id"].as_str().unwrap().to_owned();
+    let shown = host.good(&["invocation", &failed]);
+    for part in ["error      KeyError: 'name'", "handler.py", "answered   500"] {
+        assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+    }
+    host.good(&["trigger", "delete", "door"]);
+    assert_eq!(
+        (host.cli(&["trigger", "delete", "door"]).code, host.cli(&["invocation", "nothing"]).code),
+        (5, 5)
+    );
+}
