@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sless_backend::{Backend, CodeStore, FunctionRef};
+use sless_core::HostName;
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +47,26 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
+    }
+
+    /// Scheme and rest of `external_url`.
+    fn external(&self) -> (&str, &str) {
+        self.external_url.split_once("://").unwrap_or(("http", &self.external_url))
+    }
+
+    /// Where callers reach a trigger that has this host.
+    pub(crate) fn address_of(&self, host: &HostName) -> String {
+        let (scheme, rest) = self.external();
+        let authority = rest.split('/').next().unwrap_or_default();
+        // Not the colons of an IPv6 address.
+        let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+        port.map_or_else(|| format!("{scheme}://{host}"), |port| format!("{scheme}://{host}:{port}"))
+    }
+
+    /// Whether `external_url` has this host.
+    pub(crate) fn is_own_host(&self, host: &HostName) -> bool {
+        let authority = self.external().1.split('/').next().unwrap_or_default();
+        authority.split(':').next().unwrap_or_default().eq_ignore_ascii_case(host.as_str())
     }
 
     /// A function that is there, also while it is being deleted.

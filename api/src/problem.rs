@@ -187,6 +187,10 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Exists => Self::new(Code::AlreadyExists, "something of this name exists already"),
+            StoreError::HostTaken => Self {
+                field: Some("host".to_owned()),
+                ..Self::new(Code::Conflict, "host: another trigger has it, here or in another namespace")
+            },
             StoreError::Stale => Self::stale(),
             StoreError::NoSecret(name) => {
                 Self::invalid("secrets", format!("secrets: there is no secret {name:?} in this namespace"))

@@ -5,6 +5,7 @@
 
 mod body;
 mod detached;
+mod gate;
 mod headers;
 mod pool;
 mod table;
@@ -71,13 +72,54 @@ impl Proxy {
     pub(crate) async fn public(&self, request: Request<Lingering>, peer: IpAddr) -> Response<ResponseBody> {
         let path = request.uri().path();
         let (function, rest) = split(path.strip_prefix("/fn/").unwrap_or_default());
-        let Some(route) = self.table.get(function).filter(|route| route.public) else {
+        let Some(route) = self.table.get(function).filter(|route| !route.triggers.is_empty()) else {
             return problem(&Problem::not_found(format!(
                 "function with an enabled http trigger at {path:?}"
             )));
         };
         let uri = below(rest, request.uri().query());
-        self.call(&route, uri, request, peer, Trigger::Http).await
+        self.through(&route, uri, request, peer).await
+    }
+
+    /// The function that the request's host leads to, if an enabled trigger has it.
+    pub(crate) fn of_host<B>(&self, request: &Request<B>) -> Option<Arc<Route>> {
+        if self.table.has_hosts() { self.table.of_host(&gate::host(request)?) } else { None }
+    }
+
+    /// Answers a call that came to a trigger's own host: all of its path is the function's.
+    pub(crate) async fn hosted(
+        &self,
+        route: &Route,
+        request: Request<Lingering>,
+        peer: IpAddr,
+    ) -> Response<ResponseBody> {
+        let uri = below(request.uri().path(), request.uri().query());
+        self.through(route, uri, request, peer).await
+    }
+
+    /// Calls the function if one of the route's triggers lets the request in.
+    async fn through(
+        &self,
+        route: &Route,
+        uri: Option<Uri>,
+        request: Request<Lingering>,
+        peer: IpAddr,
+    ) -> Response<ResponseBody> {
+        let asked = gate::Asked::of(request.method(), request.headers());
+        let gate = match gate::open(&route.triggers, &asked) {
+            gate::Opened::Pass(gate) => gate,
+            gate::Opened::Preflight(response) => {
+                return response.map(|()| ResponseBody::Bytes(Bytes::new().into()));
+            }
+            gate::Opened::Refused(refusal, gate) => {
+                let mut response = problem(&refusal);
+                gate.tell(response.headers_mut());
+                return response;
+            }
+        };
+        let mut response = self.call(route, uri, request, peer, Trigger::Http).await;
+        gate.tell(response.headers_mut());
+        response
     }
 
     /// Calls a function that was found by name for somebody whose token allows it; `path` is what the handler sees.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -31,7 +31,7 @@ use crate::config::{ApiConfig, Database};
 use crate::detached::Runs;
 use crate::ingest::{Ingest, Writer, WriterTask};
 use crate::metrics::{Metrics, Part};
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 use crate::proxy::{Lingering, Proxy, ResponseBody, Table};
 use crate::reconcile;
 use crate::routes;
@@ -41,6 +41,8 @@ use heads::Checked;
 
 /// A head that has not come whole by then ends the connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
+/// The same, once the host stops.
+const LATE_HEAD_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why the API does not start.
 #[derive(Debug, thiserror::Error)]
@@ -79,10 +81,13 @@ pub struct StoreErrorSource(pub(crate) StoreError);
 pub struct Server {
     app: Arc<App>,
     local_addr: SocketAddr,
-    /// Stops taking connections and calls.
+    /// Stops taking calls.
     drain: CancellationToken,
-    /// Connections of callers, and their listeners.
+    /// Connections of callers that came before that.
     callers: TaskTracker,
+    /// Ends the listeners, which tell probes and late callers until then that the host stops.
+    close: CancellationToken,
+    listeners: TaskTracker,
     /// Stops what goes on in the background.
     stop: CancellationToken,
     background: Vec<JoinHandle<()>>,
@@ -102,6 +107,23 @@ enum Scope {
     Admin,
 }
 
+impl Scope {
+    /// Whether an address is the host's own, so that no trigger's host can take it.
+    fn owns(self, path: &str) -> bool {
+        let below =
+            |base: &str| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        match self {
+            Self::Admin => true,
+            _ if below("/fn") => true,
+            Self::Public => false,
+            Self::All { admin } => {
+                ["/v1", "/internal", "/openapi.json"].into_iter().any(below)
+                    || admin && ["/health", "/ready", "/metrics"].into_iter().any(below)
+            }
+        }
+    }
+}
+
 impl Server {
     /// Opens the database, listens, and brings every function to the backend. `code` is where uploads are kept; the backend reads
     /// them from there.
@@ -119,6 +141,10 @@ impl Server {
         })?;
         let vault = Vault::open(&config.secrets_key)
             .map_err(|source| StartError::SecretsKey { path: config.secrets_key.clone(), source })?;
+        vault.check(&*store, &config.secrets_key).await.map_err(|source| StartError::Database {
+            database: config.database.clone(),
+            source: StoreErrorSource(source),
+        })?;
         let listener = bind("API_LISTEN", config.listen).await?;
         let local_addr = listener.local_addr().unwrap_or(config.listen);
         let public = match config.public_listen {
@@ -185,9 +211,11 @@ impl Server {
             (public, Scope::Public),
             (admin, Scope::Admin),
         ];
+        let (close, listeners) = (CancellationToken::new(), TaskTracker::new());
+        let door = Door { callers: callers.clone(), late: listeners.clone(), close: close.clone() };
         for (listener, scope) in scopes {
             if let Some(listener) = listener {
-                callers.spawn(accept(listener, app.clone(), scope, callers.clone(), drain.clone()));
+                listeners.spawn(accept(listener, app.clone(), scope, door.clone()));
             }
         }
         Ok(Self {
@@ -195,6 +223,8 @@ impl Server {
             local_addr,
             drain,
             callers,
+            close,
+            listeners,
             stop,
             background,
             stop_ingest,
@@ -216,7 +246,7 @@ impl Server {
     }
 
     /// Stops in order: refuses new calls; waits until those that run have been answered (their functions' own limits bound that);
-    /// stops the backend, whose supervisors deliver their last records; takes these; closes the database.
+    /// stops the backend, whose supervisors deliver their last records; takes these; closes the listeners and the database.
     pub async fn shutdown(self) {
         self.drain.cancel();
         self.callers.close();
@@ -232,6 +262,9 @@ impl Server {
         }
         // Nobody hands in records any more, so this ends once all of them are stored.
         let _ = self.writer.await;
+        self.close.cancel();
+        self.listeners.close();
+        self.listeners.wait().await;
         self.app.store.close().await;
     }
 }
@@ -245,17 +278,21 @@ async fn bind(what: &'static str, addr: SocketAddr) -> Result<TcpListener, Start
     TcpListener::bind(addr).await.map_err(|source| StartError::Listen { what, at: addr.to_string(), source })
 }
 
-async fn accept(
-    listener: TcpListener,
-    app: Arc<App>,
-    scope: Scope,
+/// Where the connections of a listener go.
+#[derive(Debug, Clone)]
+struct Door {
     callers: TaskTracker,
-    drain: CancellationToken,
-) {
+    /// Connections that came when the host was stopping already.
+    late: TaskTracker,
+    close: CancellationToken,
+}
+
+/// Takes connections until the door closes. Those that come while the host stops learn that and nothing else.
+async fn accept(listener: TcpListener, app: Arc<App>, scope: Scope, door: Door) {
     let router = routes::router(app.clone(), scope != Scope::Public && scope != Scope::All { admin: false });
     loop {
         let accepted = tokio::select! {
-            () = drain.cancelled() => return,
+            () = door.close.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, peer)) = accepted else {
@@ -266,11 +303,51 @@ async fn accept(
         // Answers are small and whole: waiting for more to send only delays them.
         let _ = stream.set_nodelay(true);
         let (app, router, peer) = (app.clone(), router.clone(), peer.ip().to_canonical());
+        let (drain, late) = (app.draining.clone(), app.is_draining());
         let service = service_fn(move |request| {
             let (app, router) = (app.clone(), router.clone());
-            async move { Ok::<_, Infallible>(answer(&app, router, scope, peer, request).await) }
+            async move {
+                Ok::<_, Infallible>(if late && !is_probe(scope, &request) {
+                    stopping()
+                } else {
+                    answer(&app, router, scope, peer, request).await
+                })
+            }
         });
-        callers.spawn(serve(TokioIo::new(Checked::new(stream)), service, drain.clone()));
+        let io = TokioIo::new(Checked::new(stream));
+        if late {
+            door.late.spawn(serve_once(io, service, door.close.clone()));
+        } else {
+            door.callers.spawn(serve(io, service, drain));
+        }
+    }
+}
+
+/// What is answered also while the host stops.
+fn is_probe<B>(scope: Scope, request: &Request<B>) -> bool {
+    matches!(scope, Scope::Admin | Scope::All { admin: true })
+        && matches!(request.uri().path(), "/health" | "/ready" | "/metrics")
+}
+
+fn stopping() -> Response<ResponseBody> {
+    let mut problem = Problem::new(Code::Unavailable, "the host is stopping");
+    problem.headers.push((http::header::RETRY_AFTER, HeaderValue::from_static("1")));
+    problem.response(|bytes| ResponseBody::Bytes(bytes.into()))
+}
+
+/// Serves one request of a connection.
+async fn serve_once<I, S, B>(io: TokioIo<I>, service: S, close: CancellationToken)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: hyper::service::HttpService<Incoming, ResBody = B, Error = Infallible>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(LATE_HEAD_WITHIN).keep_alive(false);
+    tokio::select! {
+        _ = builder.serve_connection(io, service) => {}
+        () = close.cancelled() => {}
     }
 }
 
@@ -312,6 +389,10 @@ async fn answer(
     let path = request.uri().path();
     let (part, mut response) = if scope != Scope::Admin && path.starts_with("/fn/") {
         (Part::Proxy, app.proxy.public(request, peer).await)
+    } else if !scope.owns(path)
+        && let Some(route) = app.proxy.of_host(&request)
+    {
+        (Part::Proxy, app.proxy.hosted(&route, request, peer).await)
     } else if scope == Scope::Public {
         (
             Part::Proxy,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sless_backend::{CodeRef, FunctionRef};
-use sless_core::{FunctionName, FunctionSettings, Namespace, Runtime, TriggerKind, TriggerName};
+use sless_core::{FunctionName, FunctionSettings, HttpTrigger, Namespace, Runtime, TriggerKind, TriggerName};
 use uuid::Uuid;
 
 use crate::config::Database;
@@ -35,6 +35,9 @@ pub(crate) enum StoreError {
     /// The name is taken.
     #[error("the name is taken")]
     Exists,
+    /// Another trigger has the host.
+    #[error("the host is taken")]
+    HostTaken,
     /// Somebody else has written meanwhile.
     #[error("it has changed since")]
     Stale,
@@ -84,6 +87,15 @@ pub(crate) struct RevisionRow {
     pub(crate) created_at: Moment,
 }
 
+/// What somebody wants a trigger to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TriggerWish {
+    pub(crate) kind: TriggerKind,
+    pub(crate) enabled: bool,
+    pub(crate) function: FunctionName,
+    pub(crate) http: HttpTrigger,
+}
+
 /// A trigger as it is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TriggerRow {
@@ -91,9 +103,7 @@ pub(crate) struct TriggerRow {
     pub(crate) id: i64,
     pub(crate) namespace: Namespace,
     pub(crate) name: TriggerName,
-    pub(crate) kind: TriggerKind,
-    pub(crate) enabled: bool,
-    pub(crate) function: FunctionName,
+    pub(crate) wish: TriggerWish,
     pub(crate) version: u64,
     pub(crate) created_at: Moment,
     pub(crate) updated_at: Moment,
@@ -103,8 +113,8 @@ pub(crate) struct TriggerRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reachable {
     pub(crate) function: FunctionRef,
-    /// It has an enabled http trigger.
-    pub(crate) public: bool,
+    /// Its enabled http triggers, in the order of their creation.
+    pub(crate) triggers: Vec<HttpTrigger>,
 }
 
 /// What one attempt's events tell, so far; those of one batch merged.
@@ -280,16 +290,16 @@ pub(crate) trait Store: Tokens + Secrets + Debug + Send + Sync {
     async fn revisions(&self, function_id: i64) -> Result<Vec<RevisionRow>, StoreError>;
     /// Forgets all but the newest `keep` revisions, the wanted and the active one, and returns those that went.
     async fn forget_revisions(&self, function_id: i64, keep: u32) -> Result<Vec<RevisionRow>, StoreError>;
-    /// Every function that is not being deleted.
+    /// Every function that is not being deleted, with what lets the public in.
     async fn reachable(&self) -> Result<Vec<Reachable>, StoreError>;
 
+    /// # Errors
+    /// [`StoreError::Exists`] if the name is taken, [`StoreError::HostTaken`] if another trigger has the host.
     async fn insert_trigger(
         &self,
         namespace: &Namespace,
         name: &TriggerName,
-        kind: TriggerKind,
-        function: &FunctionName,
-        enabled: bool,
+        wish: &TriggerWish,
     ) -> Result<TriggerRow, StoreError>;
     async fn trigger(
         &self,
@@ -302,9 +312,13 @@ pub(crate) trait Store: Tokens + Secrets + Debug + Send + Sync {
         below: Option<i64>,
         limit: u32,
     ) -> Result<Vec<TriggerRow>, StoreError>;
-    /// Writes `enabled` and `function` over the version that `row` was read as.
+    /// Writes the wish over the version that `row` was read as.
     async fn update_trigger(&self, row: &TriggerRow) -> Result<TriggerRow, StoreError>;
-    async fn remove_trigger(&self, namespace: &Namespace, name: &TriggerName) -> Result<(), StoreError>;
+    /// Removes the version that `row` was read as.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if it is another by now, or gone.
+    async fn remove_trigger(&self, row: &TriggerRow) -> Result<(), StoreError>;
 
     /// Stores batches in one transaction: each event once, the first `finished` of an attempt counts (but any replaces `lost`).
     /// Stored for good when this returns.

@@ -15,7 +15,7 @@ use sless_backend::Secret;
 use sless_core::{Namespace, SecretName};
 
 use crate::problem::{Code, Problem};
-use crate::store::{SecretRow, Store};
+use crate::store::{SecretRow, Store, StoreError};
 
 /// The secret of a namespace that its builds are given.
 const PACKAGE_INDEX: &str = "package-index";
@@ -86,6 +86,30 @@ impl Vault {
         let payload = Payload { msg: sealed, aad: owner.as_bytes() };
         let text = self.cipher.decrypt(XNonce::from_slice(nonce), payload).ok()?;
         serde_json::from_slice(&text).ok()
+    }
+
+    /// Says so if there are secrets that this key does not open, before a function needs them: a key that was lost is made anew, and
+    /// one that was mixed up looks like any other.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) async fn check(&self, store: &dyn Store, path: &Path) -> Result<(), StoreError> {
+        let closed = self.unreadable(&store.all_secrets().await?);
+        if !closed.is_empty() {
+            let some = closed.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+            tracing::error!(
+                key = %path.display(),
+                "{} secrets can't be decrypted with this host's key ({some}{}): put the key back that they were set with, or set them anew",
+                closed.len(),
+                if closed.len() > 5 { ", …" } else { "" },
+            );
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, rows: &[SecretRow]) -> Vec<String> {
+        let closed = rows.iter().filter(|row| self.unseal(row).is_none());
+        closed.map(|row| owner(&row.namespace, &row.name)).collect()
     }
 
     /// The variables that these secrets make; of two with the same key the later one counts. What is not there any more (of a
@@ -186,6 +210,11 @@ mod tests {
         }
         assert_eq!(vault.unseal(&row("db", sealed[..10].to_vec())), None);
         let other = Vault::open(&folder.path().join("other")).unwrap();
+        let rows = [row("db", sealed.clone()), row("other", sealed.clone())];
+        assert_eq!(
+            (vault.unreadable(&rows), other.unreadable(&rows).len()),
+            (vec!["default/other".to_owned()], 2)
+        );
         assert_eq!(other.unseal(&row("db", sealed)), None);
     }
 

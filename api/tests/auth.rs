@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
-use support::{Answer, TestApp, problem};
+use support::{Answer, Supervisor, TestApp, problem};
 
 const ROLES: [&str; 4] = ["viewer", "invoker", "deployer", "admin"];
 
@@ -26,6 +26,51 @@ async fn token(app: &TestApp, ns: &str, name: &str, role: &str) -> String {
     assert_eq!(made.status, 201, "{made:?}");
     made.json()["token"].as_str().unwrap().to_owned()
 }
+
+/// Who may ask what, for every operation there is: one that is new fails the test until somebody has thought about it.
+const TABLE: &[(&str, &str, &str)] = &[
+    ("GET", "/health", "open"),
+    ("GET", "/ready", "open"),
+    ("GET", "/metrics", "open"),
+    ("GET", "/metrics/targets", "open"),
+    ("GET", "/metrics/functions/{ns}/{name}/{n}", "open"),
+    ("GET", "/v1/whoami", "token"),
+    ("*", "/fn/{ns}/{name}", "open"),
+    ("*", "/fn/{ns}/{name}/{path}", "open"),
+    ("*", "/v1/namespaces/{ns}/functions/{name}/invoke", "invoker"),
+    ("*", "/v1/namespaces/{ns}/functions/{name}/invoke/{path}", "invoker"),
+    ("GET", "/v1/namespaces/{ns}/functions", "viewer"),
+    ("POST", "/v1/namespaces/{ns}/functions", "deployer"),
+    ("GET", "/v1/namespaces/{ns}/functions/{name}", "viewer"),
+    ("PUT", "/v1/namespaces/{ns}/functions/{name}", "deployer"),
+    ("PATCH", "/v1/namespaces/{ns}/functions/{name}", "deployer"),
+    ("DELETE", "/v1/namespaces/{ns}/functions/{name}", "deployer"),
+    ("POST", "/v1/namespaces/{ns}/functions/{name}/upload", "deployer"),
+    ("POST", "/v1/namespaces/{ns}/functions/{name}/rollback", "deployer"),
+    ("GET", "/v1/namespaces/{ns}/functions/{name}/build", "viewer"),
+    ("GET", "/v1/namespaces/{ns}/functions/{name}/build/logs", "viewer"),
+    ("GET", "/v1/namespaces/{ns}/functions/{name}/revisions", "viewer"),
+    ("GET", "/v1/namespaces/{ns}/functions/{name}/invocations", "viewer"),
+    ("GET", "/v1/namespaces/{ns}/functions/{name}/logs", "viewer"),
+    ("GET", "/v1/namespaces/{ns}/triggers", "viewer"),
+    ("POST", "/v1/namespaces/{ns}/triggers", "deployer"),
+    ("GET", "/v1/namespaces/{ns}/triggers/{name}", "viewer"),
+    ("PUT", "/v1/namespaces/{ns}/triggers/{name}", "deployer"),
+    ("PATCH", "/v1/namespaces/{ns}/triggers/{name}", "deployer"),
+    ("DELETE", "/v1/namespaces/{ns}/triggers/{name}", "deployer"),
+    ("GET", "/v1/namespaces/{ns}/invocations/{id}", "viewer"),
+    ("GET", "/v1/namespaces/{ns}/invocations/{id}/logs", "viewer"),
+    ("POST", "/v1/namespaces/{ns}/invocations/{id}/replay", "invoker"),
+    ("POST", "/v1/namespaces/{ns}/invocations/{id}/cancel", "invoker"),
+    ("GET", "/v1/namespaces/{ns}/secrets", "viewer"),
+    ("GET", "/v1/namespaces/{ns}/secrets/{name}", "viewer"),
+    ("PUT", "/v1/namespaces/{ns}/secrets/{name}", "deployer"),
+    ("DELETE", "/v1/namespaces/{ns}/secrets/{name}", "deployer"),
+    ("GET", "/v1/namespaces/{ns}/tokens", "admin"),
+    ("POST", "/v1/namespaces/{ns}/tokens", "admin"),
+    ("GET", "/v1/namespaces/{ns}/tokens/{name}", "admin"),
+    ("DELETE", "/v1/namespaces/{ns}/tokens/{name}", "admin"),
+];
 
 struct Listed {
     method: String,
@@ -105,6 +150,59 @@ async fn every_operation_asks_for_the_token_the_namespace_and_the_role_that_the_
 }
 
 #[tokio::test]
+async fn every_operation_stands_in_the_table_with_who_may_ask_it() {
+    let app = TestApp::start().await;
+    let expected = |method: &str, path: &str| {
+        let mut rows = TABLE.iter().filter(|(m, p, _)| (*m == method || *m == "*") && *p == path);
+        rows.next().map(|(_, _, who)| *who)
+    };
+    let all = operations(&app).await;
+    for Listed { method, path, role, open } in &all {
+        let who = match (role, open) {
+            (Some(role), false) => role.as_str(),
+            (None, false) => "token",
+            (_, true) => "open",
+        };
+        assert_eq!(expected(method, path), Some(who), "{method} {path} is not in the table, or otherwise");
+    }
+    for (method, path, _) in TABLE {
+        let there = all.iter().any(|one| (*method == "*" || one.method == *method) && one.path == *path);
+        assert!(there, "{method} {path} is in the table, but not in the description");
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_one_namespace_can_not_be_reached_through_another() {
+    let app = TestApp::start().await;
+    let echo = Supervisor::echo();
+    app.deploy("x", &echo).await;
+    app.api("PUT", "secrets/x", json!({"data": {"A": "1"}})).await;
+    app.api("POST", "tokens", json!({"name": "x", "role": "viewer"})).await;
+    let id = "01930000-0000-7000-8000-000000000001";
+    let started = format!(
+        r#"{{"v":1,"invocation_id":"{id}","seq":0,"type":"started","time":"2026-01-01T00:00:00.000Z","revision":"r","pod":"p","attempt":1,"trigger":"http","method":"GET","path":"/","request":{{"raw_query":"","headers":[],"size":0,"text":"","truncated":false}}}}"#
+    );
+    assert_eq!(app.report("x", started).await.status, 200);
+    let foreign = token(&app, "other", "admin", "admin").await;
+    let mut asked = 0;
+    for Listed { method, path, role, .. } in operations(&app).await {
+        // Of one thing, by its name; what makes one makes one of the namespace's own.
+        if role.is_none() || !path.contains("{name}") && !path.contains("{id}") || method == "PUT" {
+            continue;
+        }
+        let path =
+            path.replace("{ns}", "other").replace("{name}", "x").replace("{path}", "p").replace("{id}", id);
+        let answer = ask(&app, &method, &path, Some(&foreign)).await;
+        assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
+        asked += 1;
+    }
+    assert!(asked > 30, "{asked}");
+    for path in ["functions/x", "triggers/x", "secrets/x", "tokens/x", &format!("invocations/{id}")] {
+        assert_eq!(app.get(path).await.status, 200, "{path} is there, and not for others");
+    }
+}
+
+#[tokio::test]
 async fn what_the_description_lists_is_there_and_nothing_else_is() {
     let app = TestApp::start().await;
     let all = operations(&app).await;
@@ -147,6 +245,13 @@ async fn a_token_is_shown_once_and_ends_when_it_should() {
     let short = short["token"].as_str().unwrap().to_owned();
     assert_eq!(ask(&app, "GET", "/v1/whoami", Some(&short)).await.status, 200);
     app.until(async || ask(&app, "GET", "/v1/whoami", Some(&short)).await.status == 401).await;
+    // It is still listed, and frees its name.
+    let old = app.get("tokens/s").await;
+    assert_eq!((old.status, old.json()["role"].as_str()), (200, Some("viewer")));
+    let next = app.api("POST", "tokens", json!({"name": "s", "role": "invoker"})).await;
+    assert_eq!(next.status, 201, "{next:?}");
+    assert_ne!(next.headers["etag"], old.headers["etag"]);
+    assert_eq!(ask(&app, "GET", "/v1/whoami", Some(&short)).await.status, 401);
 
     assert_eq!(app.api("DELETE", "tokens/ci", Value::Null).await.status, 204);
     assert_eq!(ask(&app, "GET", "/v1/whoami", Some(&text)).await.status, 401);

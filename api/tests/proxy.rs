@@ -12,9 +12,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use sless_backend::Backend;
-use support::{Supervisor, TestApp, function, problem, text};
+use support::{Supervisor, TestApp, exchange, function, problem, text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -100,6 +101,10 @@ async fn a_trigger_is_switched_off_and_on() {
     app.until(async || app.get("functions/echo").await.status == 404).await;
     let left = app.get("triggers/echo").await.json();
     assert!(left["active"] == false && left["message"].as_str().unwrap().contains("echo"), "{left}");
+    // It can still be changed; what is named must be there.
+    assert_eq!(app.api("PATCH", "triggers/echo", json!({"methods": ["GET"]})).await.status, 200);
+    let named = app.api("PATCH", "triggers/echo", json!({"function": "echo"})).await;
+    assert_eq!(named.problem(), problem(400, "Invalid", Some("function")));
 }
 
 #[tokio::test]
@@ -334,11 +339,27 @@ async fn stopping_waits_for_calls_and_takes_no_new_ones() {
     begins.recv().await.unwrap();
     let addr = app.server.as_ref().unwrap().local_addr();
     let stopping = tokio::spawn(app.server.take().unwrap().shutdown());
-    app.until(async || tokio::net::TcpStream::connect(addr).await.is_err()).await;
+    // Probes and late callers are told, as long as calls run.
+    let late = async |path: &str| {
+        let io = TokioIo::new(tokio::net::TcpStream::connect(addr).await.unwrap());
+        let request = Request::get(path).header("host", "x").body(Full::<Bytes>::default()).unwrap();
+        exchange(io, request).await
+    };
+    app.until(async || late("/ready").await.status == 503).await;
+    assert_eq!(late("/ready").await.json()["status"], "draining");
+    assert_eq!((late("/health").await.status, late("/metrics").await.status), (200, 200));
+    for path in ["/fn/default/f", "/v1/whoami", "/openapi.json"] {
+        let refused = late(path).await;
+        assert_eq!(refused.problem(), problem(503, "Unavailable", None), "{path}");
+        assert!(refused.headers.contains_key("retry-after") && refused.headers["connection"] == "close");
+    }
     assert!(!stopping.is_finished());
+    let silent = tokio::net::TcpStream::connect(addr).await.unwrap();
     release.send(true).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("done"), "{answer}");
     tokio::time::timeout(Duration::from_secs(10), stopping).await.unwrap().unwrap();
+    drop(silent);
+    assert!(tokio::net::TcpStream::connect(addr).await.is_err());
 }

@@ -116,8 +116,15 @@ async fn the_history_is_paged_and_narrowed() {
     assert_eq!([first, second].concat(), [id(5), id(4), id(3), id(2)]);
     assert_eq!(ids("status=error").await, (vec![id(3)], None));
     assert_eq!(ids("since=2026-01-01T00:00:04Z&until=2026-01-01T00:00:05Z").await.0, [id(4)]);
-    for (query, field) in [("since=yesterday", "since"), ("limit=0", "limit"), ("cursor=nonsense", "cursor")]
-    {
+    assert_eq!(ids("trigger=cron").await, (vec![], None));
+    for (query, field) in [
+        ("since=yesterday", "since"),
+        ("until=", "until"),
+        ("status=sucess", "status"),
+        ("trigger=", "trigger"),
+        ("limit=0", "limit"),
+        ("cursor=nonsense", "cursor"),
+    ] {
         assert_eq!(
             app.get(&format!("functions/f/invocations?{query}")).await.problem(),
             problem(400, "Invalid", Some(field))
@@ -223,7 +230,19 @@ async fn an_invocations_log_is_followed_until_it_ends() {
     );
     app.report("f", [log(1, 3, &["four"]), finished(1, "success")].join("\n")).await;
     assert_eq!((events.text().await.as_deref(), events.text().await), (Some("four"), None));
-    let whole = app.get(&format!("invocations/{}/logs?follow=true", id(1))).await;
+    // Whoever was cut off comes back with the last event that it has had.
+    let path = format!("invocations/{}/logs?follow=true", id(1));
+    let mut first = Events::open(&app, &path).await;
+    assert_eq!(first.text().await.as_deref(), Some("one"));
+    let mut rest = Events::again(&app, &path, first.last.as_deref()).await;
+    for text in ["two", "three", "four"] {
+        assert_eq!(rest.text().await.as_deref(), Some(text));
+    }
+    assert_eq!(rest.text().await, None);
+    let no_more = app.request("GET", &path).header("accept", "text/event-stream");
+    let no_more = no_more.header("last-event-id", rest.last.unwrap()).body(Full::default()).unwrap();
+    assert_eq!(app.send(no_more).await.status, 204, "or a browser would ask for ever");
+    let whole = app.get(&path).await;
     assert_eq!(whole.body, "one\ntwo\nthree\nfour\n");
     let refused = app.get(&format!("invocations/{}/logs?follow=1", id(1))).await;
     assert_eq!(refused.problem(), problem(400, "Invalid", Some("follow")));
@@ -241,16 +260,56 @@ async fn a_functions_log_is_followed_from_now_on_until_it_is_deleted() {
         let line = events.next().await.unwrap();
         assert_eq!((&line["text"], &line["invocation_id"]), (&json!("new"), &json!(id(2))));
     }
+    app.report("f", log(2, 2, &["next", "after"])).await;
+    let mut back = Events::again(&app, "functions/f/logs?follow=true", now.last.as_deref()).await;
+    assert_eq!(back.text().await.as_deref(), Some("next"));
+    let mut back = Events::again(&app, "functions/f/logs?follow=true", back.last.as_deref()).await;
+    assert_eq!(back.text().await.as_deref(), Some("after"));
+    for events in [&mut now, &mut tail] {
+        assert_eq!(
+            (events.text().await.unwrap(), events.text().await.unwrap()),
+            ("next".into(), "after".into())
+        );
+    }
     app.api("DELETE", "functions/f", Value::Null).await;
-    assert_eq!((now.text().await, tail.text().await), (None, None));
+    assert_eq!((now.text().await, tail.text().await, back.text().await), (None, None, None));
 }
 
 #[tokio::test]
-async fn a_host_that_stops_ends_what_is_followed() {
+async fn a_function_that_takes_the_name_of_another_has_a_history_and_etags_of_its_own() {
+    let (app, _echo) = app().await;
+    app.report("f", [started(1), log(1, 1, &["old"]), finished(1, "success")].join("\n")).await;
+    let before = app.get("functions/f").await;
+    app.api("DELETE", "functions/f", Value::Null).await;
+    app.until(async || app.get("functions/f").await.status == 404).await;
+    let again = app.api("POST", "functions", json!({"name": "f", "runtime": "python3.11"})).await;
+    assert_eq!(again.status, 201);
+    assert_eq!(app.get("functions/f/invocations").await.json()["items"], json!([]));
+    assert_eq!(app.get("functions/f/invocations?status=success").await.json()["items"], json!([]));
+    assert_eq!(app.get("functions/f/logs").await.body, "");
+    assert_eq!(app.get("functions/f/revisions").await.json()["items"], json!([]));
+    let kept = app.get(&format!("invocations/{}", id(1))).await;
+    assert_eq!(kept.json()["status"], "success", "it is there until retention takes it");
+    // A write that was meant for the first one does not hit the second.
+    assert_ne!(again.headers["etag"], before.headers["etag"]);
+    let late = app.request("DELETE", "functions/f").header("if-match", &before.headers["etag"]);
+    let late = app.send(late.body(Full::default()).unwrap()).await;
+    assert_eq!(late.problem(), problem(412, "Conflict", None));
+}
+
+#[tokio::test]
+async fn a_host_that_stops_cuts_what_is_followed_for_more_would_have_come() {
     let (mut app, _echo) = app().await;
-    let mut events = Events::open(&app, "functions/f/logs?follow=true").await;
+    app.report("f", [started(1), log(1, 1, &["one"])].join("\n")).await;
+    let mut all = Vec::new();
+    for path in ["functions/f/logs?follow=true".to_owned(), format!("invocations/{}/logs?follow=true", id(1))]
+    {
+        all.push(Events::open(&app, &path).await);
+    }
     app.server.take().unwrap().shutdown().await;
-    assert_eq!(events.text().await, None);
+    for mut events in all {
+        assert!(events.was_cut().await);
+    }
 }
 
 #[tokio::test]

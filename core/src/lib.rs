@@ -15,12 +15,12 @@ mod variables;
 
 pub use digest::Digest;
 pub use entrypoint::Entrypoint;
-pub use name::{FunctionName, Namespace, SecretName, TokenName, TriggerName};
+pub use name::{FunctionName, HostName, Namespace, SecretName, TokenName, TriggerName};
 pub use phase::Phase;
 pub use runtime::Runtime;
 pub use seconds::Seconds;
 pub use settings::{FunctionSettings, Kind, Retry, SETTINGS, Setting};
-pub use trigger::TriggerKind;
+pub use trigger::{Cors, HttpTrigger, TriggerKind};
 pub use variables::variables;
 
 /// What is wrong with one field of what somebody wrote.

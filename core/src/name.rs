@@ -11,6 +11,8 @@ use crate::FieldError;
 
 /// Longest label that DNS has.
 const LABEL_MAX: usize = 63;
+/// Longest name that DNS has.
+const HOST_MAX: usize = 253;
 /// What runs lives in `sless-fn-{namespace}`, itself a label.
 const NAMESPACE_MAX: usize = LABEL_MAX - "sless-fn-".len();
 
@@ -38,6 +40,20 @@ fn check_namespace(text: &str) -> Result<(), String> {
 
 fn check_name(text: &str) -> Result<(), String> {
     check_label(text, LABEL_MAX)
+}
+
+/// A full name of a host (RFC 1123): at least two labels, the last one not a number, so that it is no address.
+fn check_host(text: &str) -> Result<(), String> {
+    let labels: Vec<&str> = text.split('.').collect();
+    let number = |label: &&str| label.bytes().all(|b| b.is_ascii_digit());
+    let whole = text.len() <= HOST_MAX
+        && labels.len() > 1
+        && labels.iter().all(|label| check_label(label, LABEL_MAX).is_ok())
+        && !labels.last().is_some_and(number);
+    if whole {
+        return Ok(());
+    }
+    Err("must be the full name of a host in lower case, without a port, as in 'shop.example.org'".to_owned())
 }
 
 macro_rules! name {
@@ -102,6 +118,10 @@ macro_rules! name {
 name!(
     /// A namespace: what a token is bound to.
     Namespace, "namespace", check_namespace
+);
+name!(
+    /// The name of a host that calls are sent to.
+    HostName, "host", check_host
 );
 name!(
     /// The name of a function in its namespace.

@@ -1,4 +1,8 @@
+mod http;
+
 use serde::{Deserialize, Serialize};
+
+pub use http::{Cors, HttpTrigger};
 
 /// What makes a trigger fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

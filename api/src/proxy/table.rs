@@ -3,34 +3,64 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use sless_backend::FunctionRef;
+use sless_core::HttpTrigger;
 use tokio::sync::Mutex;
 
-use crate::store::{Store, StoreError};
+use crate::store::{Reachable, Store, StoreError};
 
 /// A function that can be called.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) function: FunctionRef,
-    /// It has an enabled http trigger.
-    pub(crate) public: bool,
+    /// What lets the public in: its enabled http triggers, or the one whose host was asked.
+    pub(crate) triggers: Vec<HttpTrigger>,
 }
 
-/// All functions that can be called, by `{namespace}/{name}`: a picture that is replaced as a whole.
+#[derive(Debug, Default)]
+struct Routes {
+    /// By `{namespace}/{name}`.
+    named: HashMap<Box<str>, Arc<Route>>,
+    /// By the host of a trigger.
+    hosts: HashMap<Box<str>, Arc<Route>>,
+}
+
+/// All functions that can be called: a picture that is replaced as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    routes: ArcSwap<HashMap<Box<str>, Arc<Route>>>,
+    routes: ArcSwap<Routes>,
     /// Held from reading the database until the picture hangs, so that an older one never replaces a newer one.
     loading: Mutex<()>,
 }
 
+impl Routes {
+    fn add(&mut self, reachable: Reachable) {
+        let Reachable { function, triggers } = reachable;
+        for trigger in &triggers {
+            if let Some(host) = &trigger.host {
+                let route = Route { function: function.clone(), triggers: vec![trigger.clone()] };
+                self.hosts.insert(host.as_str().into(), Arc::new(route));
+            }
+        }
+        self.named.insert(function.to_string().into(), Arc::new(Route { function, triggers }));
+    }
+}
+
 impl Table {
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Route>> {
-        self.routes.load().get(key).cloned()
+        self.routes.load().named.get(key).cloned()
+    }
+
+    pub(super) fn has_hosts(&self) -> bool {
+        !self.routes.load().hosts.is_empty()
+    }
+
+    pub(super) fn of_host(&self, host: &str) -> Option<Arc<Route>> {
+        self.routes.load().hosts.get(host).cloned()
     }
 
     /// All of it, in the order of their names.
     pub(crate) fn all(&self) -> Vec<Arc<Route>> {
-        let mut all: Vec<_> = self.routes.load().values().cloned().collect();
+        let mut all: Vec<_> = self.routes.load().named.values().cloned().collect();
         all.sort_by(|a, b| a.function.cmp(&b.function));
         all
     }
@@ -38,11 +68,9 @@ impl Table {
     /// To be called after each change of functions or triggers, before its caller hears of it.
     pub(crate) async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
         let _alone = self.loading.lock().await;
-        let reachable = store.reachable().await?.into_iter();
-        let entry = |r: crate::store::Reachable| {
-            (r.function.to_string().into(), Arc::new(Route { function: r.function, public: r.public }))
-        };
-        self.routes.store(Arc::new(reachable.map(entry).collect()));
+        let mut routes = Routes::default();
+        store.reachable().await?.into_iter().for_each(|reachable| routes.add(reachable));
+        self.routes.store(Arc::new(routes));
         Ok(())
     }
 }

@@ -48,13 +48,13 @@ pub(super) async fn create(State(app): Shared, entered: Entered, body: Body) -> 
     let function = FunctionRef { namespace: entered.0, name: input::name(&object)?.parse()? };
     let (runtime, settings) = parse(&app, &object, None)?;
     let row = insert(&app, &function, &runtime, &settings).await?;
-    render::one(StatusCode::CREATED, row.version, &render::function(&app, &row).await?)
+    render::one(StatusCode::CREATED, &row, &render::function(&app, &row).await?)
 }
 
 pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
     let function = entered.function(&name)?;
     let row = app.function(&function).await?;
-    render::one(StatusCode::OK, row.version, &render::function(&app, &row).await?)
+    render::one(StatusCode::OK, &row, &render::function(&app, &row).await?)
 }
 
 pub(super) async fn put(
@@ -77,18 +77,14 @@ pub(super) async fn put(
                 Err(problem) if problem.code == Code::AlreadyExists => continue,
                 other => {
                     let row = other?;
-                    return render::one(
-                        StatusCode::CREATED,
-                        row.version,
-                        &render::function(&app, &row).await?,
-                    );
+                    return render::one(StatusCode::CREATED, &row, &render::function(&app, &row).await?);
                 }
             }
         };
-        input::check_if_match(&headers, row.version)?;
+        input::check_if_match(&headers, &row)?;
         let (_, settings) = parse(&app, &object, Some(&row.runtime))?;
         if let Some(row) = write(&app, row, settings, None, &headers).await? {
-            return render::one(StatusCode::OK, row.version, &render::function(&app, &row).await?);
+            return render::one(StatusCode::OK, &row, &render::function(&app, &row).await?);
         }
     }
     Err(busy())
@@ -102,13 +98,14 @@ pub(super) async fn patch(
     body: Body,
 ) -> Answer {
     let function = entered.function(&name)?;
+    app.function(&function).await?;
     let patch = input::object(body).await?;
     if input::string(&patch, "name")?.is_some_and(|other| other != name) {
         return Err(Problem::invalid("name", "name: can't be changed"));
     }
     for _ in 0..TRIES {
         let row = app.function(&function).await?;
-        input::check_if_match(&headers, row.version)?;
+        input::check_if_match(&headers, &row)?;
         let mut object = row.settings.to_object();
         object.insert("runtime".to_owned(), row.runtime.as_str().into());
         let mut patch = patch.clone();
@@ -119,7 +116,7 @@ pub(super) async fn patch(
         input::merge(&mut object, patch);
         let (_, settings) = parse(&app, &object, Some(&row.runtime))?;
         if let Some(row) = write(&app, row, settings, None, &headers).await? {
-            return render::one(StatusCode::OK, row.version, &render::function(&app, &row).await?);
+            return render::one(StatusCode::OK, &row, &render::function(&app, &row).await?);
         }
     }
     Err(busy())
@@ -134,7 +131,7 @@ pub(super) async fn delete(
     let function = entered.function(&name)?;
     for _ in 0..TRIES {
         let row = app.function(&function).await?;
-        input::check_if_match(&headers, row.version)?;
+        input::check_if_match(&headers, &row)?;
         let changed = if row.deleting {
             Ok(row)
         } else {
@@ -146,7 +143,7 @@ pub(super) async fn delete(
                 let row = other?;
                 app.reload_routes().await?;
                 app.changes.push(function);
-                return render::one(StatusCode::ACCEPTED, row.version, &render::function(&app, &row).await?);
+                return render::one(StatusCode::ACCEPTED, &row, &render::function(&app, &row).await?);
             }
         }
     }

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use crate::problem::{Code, Problem};
+use crate::store::{FunctionRow, SecretRow, TokenRow, TriggerRow};
 
 /// Largest JSON body.
 const MAX_JSON: usize = 1 << 20;
@@ -110,17 +111,18 @@ impl Params {
         Self(form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect())
     }
 
+    /// One parameter, also an empty one.
+    pub(super) fn given(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     /// One parameter; an empty one counts as none.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
-            .filter(|value| !value.is_empty())
+        self.given(name).filter(|value| !value.is_empty())
     }
 
     pub(super) fn number(&self, name: &str, default: u32, max: u32) -> Result<u32, Problem> {
-        let Some((_, text)) = self.0.iter().find(|(key, _)| key == name) else { return Ok(default) };
+        let Some(text) = self.given(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|n| (1..=max).contains(n));
         number
             .ok_or_else(|| Problem::invalid(name, format!("{name}: must be a whole number from 1 to {max}")))
@@ -132,7 +134,7 @@ impl Params {
 
     /// What [`cursor`] made of `kind` and some texts, if it did.
     pub(super) fn cursor(&self, kind: &str) -> Result<Option<Vec<String>>, Problem> {
-        let Some((_, text)) = self.0.iter().find(|(key, _)| key == "cursor") else { return Ok(None) };
+        let Some(text) = self.given("cursor") else { return Ok(None) };
         let bad =
             || Problem::invalid("cursor", "cursor: not one that a list of this kind has given as 'next'");
         let plain = URL_SAFE_NO_PAD
@@ -183,19 +185,57 @@ pub(super) fn cursor(kind: &str, parts: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{kind} {parts}"))
 }
 
+/// What an `ETag` tells apart: the row, which nothing later of the same name shares, and how often it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    row: i64,
+    writes: u64,
+}
+
+impl From<&FunctionRow> for Version {
+    fn from(row: &FunctionRow) -> Self {
+        Self { row: row.id, writes: row.version }
+    }
+}
+
+impl From<&TriggerRow> for Version {
+    fn from(row: &TriggerRow) -> Self {
+        Self { row: row.id, writes: row.version }
+    }
+}
+
+impl From<&SecretRow> for Version {
+    fn from(row: &SecretRow) -> Self {
+        Self { row: row.id, writes: row.version }
+    }
+}
+
+/// A token is never changed.
+impl From<&TokenRow> for Version {
+    fn from(row: &TokenRow) -> Self {
+        Self { row: row.id, writes: 1 }
+    }
+}
+
+impl Version {
+    fn tag(self) -> String {
+        format!("\"{}-{}\"", self.row, self.writes)
+    }
+}
+
 /// The `ETag` of something that counts its writes.
-pub(super) fn etag(version: u64) -> (http::HeaderName, HeaderValue) {
-    let text = Bytes::from(format!("\"{version}\""));
+pub(super) fn etag(version: Version) -> (http::HeaderName, HeaderValue) {
+    let text = Bytes::from(version.tag());
     (ETAG, HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static("\"\"")))
 }
 
 /// Whether the request's `If-Match`, if it has one, names this version.
-pub(super) fn check_if_match(headers: &HeaderMap, version: u64) -> Result<(), Problem> {
+pub(super) fn check_if_match(headers: &HeaderMap, version: impl Into<Version>) -> Result<(), Problem> {
     let mut lines = headers.get_all(IF_MATCH).iter().peekable();
     if lines.peek().is_none() {
         return Ok(());
     }
-    let wanted = format!("\"{version}\"");
+    let wanted = version.into().tag();
     let matches = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(','))
@@ -254,9 +294,13 @@ mod tests {
     #[test]
     fn if_match_holds_for_any_version_that_it_names() {
         let check = |value: &str| {
-            check_if_match(&HeaderMap::from_iter([(IF_MATCH, value.parse().unwrap())]), 3).is_ok()
+            let version = Version { row: 7, writes: 3 };
+            check_if_match(&HeaderMap::from_iter([(IF_MATCH, value.parse().unwrap())]), version).is_ok()
         };
-        assert!(check("\"3\"") && check("\"1\", \"3\"") && check("*") && !check("\"2\"") && !check("3"));
-        assert!(check_if_match(&HeaderMap::new(), 3).is_ok());
+        assert!(check("\"7-3\"") && check("\"1-1\", \"7-3\"") && check("*"));
+        for other in ["", "\"7-2\"", "\"8-3\"", "7-3", "W/\"7-3\""] {
+            assert!(!check(other), "{other}");
+        }
+        assert!(check_if_match(&HeaderMap::new(), Version { row: 7, writes: 3 }).is_ok());
     }
 }

@@ -10,6 +10,22 @@ use crate::problem::Problem;
 use crate::store::{After, InvocationFilter, InvocationRow};
 use crate::time::Moment;
 
+/// What a record's `status` can be.
+pub(super) const STATUSES: &[&str] = &[
+    "queued",
+    "running",
+    "success",
+    "error",
+    "timeout",
+    "crashed",
+    "out_of_memory",
+    "init_failed",
+    "cancelled",
+    "lost",
+];
+/// What a record's `trigger` can be.
+pub(super) const TRIGGERS: &[&str] = &["http", "invoke", "async", "cron", "rabbitmq", "job"];
+
 pub(super) async fn list(
     State(app): Shared,
     entered: Entered,
@@ -19,16 +35,22 @@ pub(super) async fn list(
     let function = entered.function(&name)?;
     let params = input::Params::parse(query.as_deref());
     let limit = params.limit()?;
-    let moment = |name: &str| match params.get(name).map(Moment::parse) {
+    let moment = |name: &str| match params.given(name).map(Moment::parse) {
         None => Ok(None),
         Some(Some(moment)) => Ok(Some(moment)),
         Some(None) => {
             Err(Problem::invalid(name, format!("{name}: must be a time as in 2026-01-01T00:00:00Z")))
         }
     };
+    // A misspelt one would look like an empty history.
+    let one_of = |name: &str, all: &[&str]| match params.given(name) {
+        None => Ok(None),
+        Some(text) if all.contains(&text) => Ok(Some(text.to_owned())),
+        Some(_) => Err(Problem::invalid(name, format!("{name}: must be one of {}", all.join(", ")))),
+    };
     let filter = InvocationFilter {
-        status: params.get("status").map(str::to_owned),
-        trigger: params.get("trigger").map(str::to_owned),
+        status: one_of("status", STATUSES)?,
+        trigger: one_of("trigger", TRIGGERS)?,
         since: moment("since")?,
         until: moment("until")?,
     };

@@ -2,6 +2,7 @@
 
 mod form;
 mod live;
+mod place;
 
 use std::collections::VecDeque;
 
@@ -12,10 +13,11 @@ use sless_backend::FunctionRef;
 use super::{Answer, Entered, Shared, Two, input, invocations};
 use crate::app::App;
 use crate::problem::Problem;
-use crate::store::{After, InvocationFilter, LogRow};
+use crate::store::{After, InvocationFilter};
 
 pub(super) use form::{Form, Line, follows};
-pub(super) use live::Live;
+pub(super) use live::{Live, Next, Until};
+use place::{OfFunction, OfInvocation};
 
 /// Lines of a function's log, if the caller does not say how many.
 const DEFAULT_TAIL: u32 = 100;
@@ -28,11 +30,6 @@ fn parsed(list: &str) -> Vec<Line> {
     serde_json::from_str(list).unwrap_or_default()
 }
 
-/// The same, each with its invocation.
-fn of_function_line(row: &LogRow) -> Vec<Line> {
-    parsed(&row.lines).into_iter().map(|line| Line { invocation_id: Some(row.id), ..line }).collect()
-}
-
 pub(super) async fn of_invocation(
     State(app): Shared,
     entered: Entered,
@@ -42,13 +39,20 @@ pub(super) async fn of_invocation(
 ) -> Answer {
     let row = invocations::record(&app, &entered, &id).await?;
     let form = Form::of(&headers);
-    if follows(&input::Params::parse(query.as_deref()))? {
+    let follow = follows(&input::Params::parse(query.as_deref()))?;
+    let last = form.comes_back(OfInvocation::of(&headers));
+    if follow && row.status.is_none() {
         let (response, live) = Live::start(app, form);
-        tokio::spawn(live::invocation(live, entered.0, row.id));
+        tokio::spawn(live::invocation(live, entered.0, row.id, last));
         return Ok(response);
     }
-    let rows = app.store.log_lines(&entered.0, row.id, row.attempt, None).await?;
-    Ok(form.whole(&rows.iter().flat_map(|row| parsed(&row.lines)).collect::<Vec<_>>()))
+    let beyond = last.filter(|last| last.attempt == row.attempt).and_then(OfInvocation::before);
+    let rows = app.store.log_lines(&entered.0, row.id, row.attempt, beyond).await?;
+    let lines = OfInvocation::lines(&rows, row.attempt, last);
+    if last.is_some() && lines.is_empty() && row.status.is_some() {
+        return Ok(Form::nothing_more());
+    }
+    Ok(form.whole(&lines))
 }
 
 /// The last lines of its last calls, call by call; followed, what comes from now on.
@@ -70,12 +74,13 @@ pub(super) async fn of_function(
     }
     // Where "from now on" begins, before the lines up to there are gathered: none is missed and none comes twice.
     let now = app.store.log_end().await?;
-    let last = match params.get("tail") {
-        Some(_) => last_lines(&app, &function, tail, now).await?,
-        None => Vec::new(),
+    let (first, from) = match (form.comes_back(OfFunction::of(&headers)), params.get("tail")) {
+        (Some(last), _) => (Vec::new(), last),
+        (None, Some(_)) => (last_lines(&app, &function, tail, now).await?, OfFunction::end(now)),
+        (None, None) => (Vec::new(), OfFunction::end(now)),
     };
     let (response, live) = Live::start(app, form);
-    tokio::spawn(live::function(live, function, last, now));
+    tokio::spawn(live::function(live, function, first, from));
     Ok(response)
 }
 
@@ -92,8 +97,11 @@ async fn last_lines(app: &App, function: &FunctionRef, tail: usize, end: i64) ->
             }
             let rows = app.store.log_lines(&function.namespace, row.id, row.attempt, None).await?;
             let known = rows.iter().filter(|row| row.place <= end);
-            for line in known.flat_map(of_function_line).collect::<Vec<_>>().into_iter().rev() {
-                found.push_front(line);
+            let lines = known.flat_map(|row| OfFunction::lines(row, OfFunction::end(0)));
+            for line in lines.collect::<Vec<_>>().into_iter().rev() {
+                // They come call by call, which is not the order of their places: only the last one is one to go on from.
+                let mark = found.is_empty().then(|| OfFunction::end(end).mark());
+                found.push_front(Line { mark, ..line });
                 if found.len() == tail {
                     break 'pages;
                 }

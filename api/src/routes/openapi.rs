@@ -63,7 +63,7 @@ fn problems(operation: &Operation) -> Vec<u16> {
         Access::Open if call => vec![404, 405, 502],
         Access::Open => vec![],
         Access::Token => vec![401],
-        Access::Role(_) if call => vec![401, 403, 404, 502],
+        Access::Role(_) if call => vec![401, 403, 404, 405, 502],
         Access::Role(_) => vec![401, 403, 404],
     };
     if body || !operation.query.is_empty() {
@@ -93,7 +93,18 @@ fn parameters(operation: &Operation) -> Vec<Value> {
         let schema: Value = serde_json::from_str(schema).unwrap_or_default();
         json!({"name": name, "in": "query", "description": about, "schema": schema})
     }));
-    if !matches!(operation.method, Method::GET | Method::POST) && operation.takes != Shape::Any {
+    if operation.gives.iter().any(|(_, shape)| *shape == Shape::Log) {
+        parameters.push(json!({
+            "name": "Last-Event-ID", "in": "header", "schema": {"type": "string"},
+            "description": "of 'text/event-stream': the 'id' of the last event; what came after it is given",
+        }));
+    }
+    let changes = match operation.method {
+        Method::GET => false,
+        Method::POST => ["/upload", "/rollback"].iter().any(|end| operation.path.ends_with(end)),
+        _ => operation.takes != Shape::Any,
+    };
+    if changes {
         parameters.push(json!({
             "name": "If-Match", "in": "header", "description": "an ETag: write only if it is still that", "schema": {"type": "string"},
         }));
@@ -172,6 +183,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::routes::invocations::{STATUSES, TRIGGERS};
     use crate::routes::operations;
 
     fn references(value: &Value, found: &mut BTreeSet<String>) {
@@ -205,6 +217,12 @@ mod tests {
             for param in operation.query {
                 let schema: Value = serde_json::from_str(param.schema).unwrap();
                 assert!(schema["type"].is_string(), "{}", param.name);
+                let all = match param.name {
+                    "status" => STATUSES,
+                    "trigger" => TRIGGERS,
+                    _ => continue,
+                };
+                assert_eq!(schema["enum"], json!(all));
             }
         }
     }

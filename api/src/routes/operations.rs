@@ -26,15 +26,19 @@ const fn moment(name: &'static str, about: &'static str) -> Param {
     Param { name, schema: r#"{"type": "string", "format": "date-time"}"#, about }
 }
 
-const fn text(name: &'static str, about: &'static str) -> Param {
-    Param { name, schema: r#"{"type": "string"}"#, about }
-}
-
 const HISTORY: &[Param] = &[
     LIMIT,
     CURSOR,
-    text("status", "only those with this status"),
-    text("trigger", "only those with this trigger"),
+    Param {
+        name: "status",
+        schema: r#"{"type": "string", "enum": ["queued", "running", "success", "error", "timeout", "crashed", "out_of_memory", "init_failed", "cancelled", "lost"]}"#,
+        about: "only those with this status",
+    },
+    Param {
+        name: "trigger",
+        schema: r#"{"type": "string", "enum": ["http", "invoke", "async", "cron", "rabbitmq", "job"]}"#,
+        about: "only those with this trigger",
+    },
     moment("since", "only those that began then or later"),
     moment("until", "only those that began before"),
 ];
@@ -98,7 +102,8 @@ fn functions() -> Vec<Operation> {
         Operation::get("/v1/namespaces/{ns}/functions/{name}/build/logs", Needs(Viewer), builds::logs)
             .about("The log of the last build")
             .query(&[FOLLOW])
-            .gives(200, Log),
+            .gives(200, Log)
+            .gives(204, Nothing),
         Operation::get("/v1/namespaces/{ns}/functions/{name}/revisions", Needs(Viewer), revisions::list)
             .about("Its revisions")
             .query(PAGE)
@@ -185,14 +190,16 @@ fn records() -> Vec<Operation> {
         Operation::get("/v1/namespaces/{ns}/functions/{name}/logs", Needs(Viewer), logs::of_function)
             .about("The last lines of its last calls")
             .query(&[TAIL, FOLLOW])
-            .gives(200, Log),
+            .gives(200, Log)
+            .gives(204, Nothing),
         Operation::get("/v1/namespaces/{ns}/invocations/{id}", Needs(Viewer), invocations::read)
             .about("A record, with request, result and error")
             .gives(200, Object("Record")),
         Operation::get("/v1/namespaces/{ns}/invocations/{id}/logs", Needs(Viewer), logs::of_invocation)
             .about("Its log")
             .query(&[FOLLOW])
-            .gives(200, Log),
+            .gives(200, Log)
+            .gives(204, Nothing),
         Operation::post("/v1/namespaces/{ns}/invocations/{id}/replay", Invoker, runs::replay)
             .about("Its exact request again, on the revision that answers or on the one that is named")
             .takes(Optional("Replay"))

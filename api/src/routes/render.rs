@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use sless_backend::{BuildStatus, Generation};
 use sless_core::{Digest, Phase};
 
-use super::input::etag;
+use super::input::{Version, etag};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::store::{FunctionRow, InvocationRow, TriggerRow};
@@ -27,9 +27,13 @@ pub(super) fn json_response(status: StatusCode, value: &impl Serialize) -> Resul
 }
 
 /// One object, with its `ETag`.
-pub(super) fn one(status: StatusCode, version: u64, value: &impl Serialize) -> Result<Response, Problem> {
+pub(super) fn one(
+    status: StatusCode,
+    version: impl Into<Version>,
+    value: &impl Serialize,
+) -> Result<Response, Problem> {
     let mut response = json_response(status, value)?;
-    let (name, tag) = etag(version);
+    let (name, tag) = etag(version.into());
     response.headers_mut().insert(name, tag);
     Ok(response)
 }
@@ -124,21 +128,30 @@ pub(super) async fn function(app: &App, row: &FunctionRow) -> Result<Value, Prob
 
 /// A trigger as `GET` gives it; `there`: whether its function is.
 pub(super) fn trigger(app: &App, row: &TriggerRow, there: bool) -> Value {
-    let (namespace, function) = (row.namespace.as_str(), row.function.as_str());
-    json!({
+    let (namespace, function) = (row.namespace.as_str(), row.wish.function.as_str());
+    let url = match &row.wish.http.host {
+        Some(host) => app.address_of(host),
+        None => format!("{}/fn/{namespace}/{function}", app.external_url),
+    };
+    let mut object = row.wish.http.to_object();
+    let more = json!({
         "namespace": namespace,
         "name": row.name,
-        "type": row.kind,
-        "enabled": row.enabled,
+        "type": row.wish.kind,
+        "enabled": row.wish.enabled,
         "function": function,
-        "active": row.enabled && there,
-        "url": format!("{}/fn/{namespace}/{function}", app.external_url),
+        "active": row.wish.enabled && there,
+        "url": url,
         "last_fired_at": null,
         "next_fire_at": null,
         "message": if there { None } else { Some(format!("there is no function {function:?}")) },
         "created_at": row.created_at,
         "updated_at": row.updated_at,
-    })
+    });
+    if let Value::Object(more) = more {
+        object.extend(more);
+    }
+    Value::Object(object)
 }
 
 /// A record as a list gives it.

@@ -86,7 +86,7 @@ pub(super) async fn rollback(
         // So that it is not forgotten before it is wanted.
         let _not_removed = app.code_in_use.lock().await;
         let row = app.function(&function).await?;
-        input::check_if_match(&headers, row.version)?;
+        input::check_if_match(&headers, &row)?;
         if row.deleting {
             return Err(Problem::new(Code::Conflict, "the function is being deleted"));
         }
@@ -106,7 +106,7 @@ pub(super) async fn rollback(
             written => {
                 let row = written?;
                 app.changes.push(function);
-                return render::one(StatusCode::ACCEPTED, row.version, &render::function(&app, &row).await?);
+                return render::one(StatusCode::ACCEPTED, &row, &render::function(&app, &row).await?);
             }
         }
     }

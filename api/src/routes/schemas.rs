@@ -3,21 +3,9 @@
 use serde_json::{Map, Value, json};
 use sless_core::{Kind, SETTINGS, Setting};
 
+use super::invocations::STATUSES;
 use crate::auth::Role;
 use crate::problem::Code;
-
-const STATUSES: [&str; 10] = [
-    "queued",
-    "running",
-    "success",
-    "error",
-    "timeout",
-    "crashed",
-    "out_of_memory",
-    "init_failed",
-    "cancelled",
-    "lost",
-];
 
 fn or_null(kind: &str) -> Value {
     json!({"type": [kind, "null"]})
@@ -135,15 +123,49 @@ fn function() -> Map<String, Value> {
     ])
 }
 
+fn texts(about: &str, default: &Value) -> Value {
+    json!({"type": "array", "items": {"type": "string"}, "maxItems": 100, "description": about, "default": default})
+}
+
+fn cors(nullable: bool) -> Value {
+    let max_age = json!({
+        "type": "integer", "minimum": 0, "maximum": 86_400, "default": 600,
+        "description": "how long a browser may remember what it was told",
+    });
+    let fields = json!({
+        "origins": texts("as browsers send them, or '*'", &Value::Null),
+        "methods": texts("'*': those that the trigger takes", &json!(["*"])),
+        "headers": texts("'*': those that are asked for", &json!(["*"])),
+        "max_age_sec": max_age,
+    });
+    let mut fields = fields;
+    if let Some(origins) = fields["origins"].as_object_mut() {
+        origins.remove("default");
+        origins.insert("minItems".to_owned(), 1.into());
+    }
+    let object = if nullable { sent(self::nullable(fields), &[]) } else { sent(fields, &["origins"]) };
+    json!({"anyOf": [object, {"type": "null"}], "description": "what browsers are told about calls from pages of other origins"})
+}
+
 fn trigger() -> Map<String, Value> {
-    let input = || {
+    let host = || {
+        json!({
+            "type": ["string", "null"], "maxLength": 253,
+            "description": "a full host name of its own: all calls of it go to the function",
+        })
+    };
+    let all = |cors: Value| {
         json!({
             "name": name(),
             "type": {"type": "string", "enum": ["http"]},
             "enabled": {"type": "boolean", "default": true},
             "function": name(),
+            "host": host(),
+            "methods": texts("what it may be called with; empty: anything", &json!([])),
+            "cors": cors,
         })
     };
+    let input = || all(cors(false));
     let output = json!({
         "namespace": name(),
         "active": {"type": "boolean"},
@@ -159,7 +181,7 @@ fn trigger() -> Map<String, Value> {
         ("Trigger".to_owned(), given(with(fields, output))),
         ("NewTrigger".to_owned(), sent(input(), &["name", "type", "function"])),
         ("TriggerInput".to_owned(), sent(input(), &["type", "function"])),
-        ("TriggerPatch".to_owned(), sent(nullable(input()), &[])),
+        ("TriggerPatch".to_owned(), sent(nullable(all(cors(true))), &[])),
     ])
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): 
 
 pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
     let row = secret(&app, &entered, &name).await?;
-    render::one(StatusCode::OK, row.version, &rendered(&row))
+    render::one(StatusCode::OK, &row, &rendered(&row))
 }
 
 pub(super) async fn put(
@@ -71,17 +71,17 @@ pub(super) async fn put(
                 Err(StoreError::Exists) => continue,
                 other => {
                     let row = other?;
-                    return render::one(StatusCode::CREATED, row.version, &rendered(&row));
+                    return render::one(StatusCode::CREATED, &row, &rendered(&row));
                 }
             }
         };
-        input::check_if_match(&headers, row.version)?;
+        input::check_if_match(&headers, &row)?;
         match replace(&app, row, &keys, &sealed, &values).await {
             Err(StoreError::Stale) if headers.contains_key(IF_MATCH) => return Err(Problem::stale()),
             Err(StoreError::Stale) => {}
             other => {
                 let row = other?;
-                return render::one(StatusCode::OK, row.version, &rendered(&row));
+                return render::one(StatusCode::OK, &row, &rendered(&row));
             }
         }
     }
@@ -115,7 +115,7 @@ pub(super) async fn delete(
 ) -> Answer {
     for _ in 0..TRIES {
         let row = secret(&app, &entered, &name).await?;
-        input::check_if_match(&headers, row.version)?;
+        input::check_if_match(&headers, &row)?;
         match app.store.remove_secret(&row).await {
             Err(StoreError::Stale) if headers.contains_key(IF_MATCH) => return Err(Problem::stale()),
             Err(StoreError::Stale) => {}

@@ -18,8 +18,6 @@ use crate::time::Moment;
 const READ_ONLY: &[&str] = &["namespace", "created_at", "expires_at"];
 /// Ten years; who wants a token for longer leaves the field out.
 const MAX_LIFE_SEC: i64 = 10 * 366 * 86_400;
-/// A token is never changed, so it has one version.
-const VERSION: u64 = 1;
 
 fn rendered(row: &TokenRow) -> Value {
     json!({
@@ -84,13 +82,14 @@ pub(super) async fn create(State(app): Shared, entered: Entered, body: Body) -> 
     if let Value::Object(made) = &mut made {
         made.insert("token".to_owned(), fresh.text.reveal().into());
     }
-    let mut response = render::one(StatusCode::CREATED, VERSION, &made)?;
+    let mut response = render::one(StatusCode::CREATED, &row, &made)?;
     response.headers_mut().insert(http::header::CACHE_CONTROL, http::HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
 pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
-    render::one(StatusCode::OK, VERSION, &rendered(&token(&app, &entered, &name).await?))
+    let row = token(&app, &entered, &name).await?;
+    render::one(StatusCode::OK, &row, &rendered(&row))
 }
 
 pub(super) async fn delete(
@@ -100,8 +99,8 @@ pub(super) async fn delete(
     headers: HeaderMap,
 ) -> Answer {
     let row = token(&app, &entered, &name).await?;
-    input::check_if_match(&headers, VERSION)?;
-    match app.store.remove_token(&row.namespace, &row.name).await {
+    input::check_if_match(&headers, &row)?;
+    match app.store.remove_token(&row).await {
         Err(StoreError::Gone) => Err(entered.no("token", &name)),
         other => {
             other?;

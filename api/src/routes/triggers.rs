@@ -2,31 +2,27 @@
 
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
+use http::header::IF_MATCH;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
 use sless_backend::FunctionRef;
-use sless_core::{FunctionName, Namespace, TriggerKind, TriggerName};
+use sless_core::{FunctionName, HttpTrigger, Namespace, TriggerKind, TriggerName};
 
 use super::{Answer, Entered, Shared, Two, functions, input, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
-use crate::store::{StoreError, TriggerRow};
+use crate::store::{StoreError, TriggerRow, TriggerWish};
 
 /// Given by `GET`, ignored when they come back.
 const READ_ONLY: &[&str] =
     &["namespace", "active", "url", "last_fired_at", "next_fire_at", "message", "created_at", "updated_at"];
 const TRIES: usize = 8;
 
-/// What a trigger's body says.
-struct Wanted {
-    kind: TriggerKind,
-    function: FunctionName,
-    enabled: bool,
-}
-
-async fn parse(app: &App, namespace: &Namespace, object: &Map<String, Value>) -> Result<Wanted, Problem> {
+fn parse(app: &App, object: &Map<String, Value>) -> Result<TriggerWish, Problem> {
     input::only_known(object, |field| {
-        matches!(field, "name" | "type" | "enabled" | "function") || READ_ONLY.contains(&field)
+        matches!(field, "name" | "type" | "enabled" | "function")
+            || HttpTrigger::FIELDS.contains(&field)
+            || READ_ONLY.contains(&field)
     })?;
     let kind = input::string(object, "type")?.ok_or_else(|| Problem::invalid("type", "type: is missing"))?;
     let kind = TriggerKind::parse(kind).ok_or_else(|| {
@@ -37,17 +33,28 @@ async fn parse(app: &App, namespace: &Namespace, object: &Map<String, Value>) ->
         Some(Value::Bool(enabled)) => *enabled,
         Some(_) => return Err(Problem::invalid("enabled", "enabled: must be true or false")),
     };
+    let http = HttpTrigger::from_object(object)?;
+    if http.host.as_ref().is_some_and(|host| app.is_own_host(host)) {
+        return Err(Problem::invalid("host", "host: is that of EXTERNAL_URL, where all functions are"));
+    }
     let name = input::string(object, "function")?
         .ok_or_else(|| Problem::invalid("function", "function: is missing"))?;
-    let not_there =
-        || Problem::invalid("function", format!("function: there is no function {name:?} in this namespace"));
-    let function: FunctionName = name.parse().map_err(|_| not_there())?;
-    let there =
-        app.store.function(&FunctionRef { namespace: namespace.clone(), name: function.clone() }).await?;
-    if there.is_none_or(|row| row.deleting) {
-        return Err(not_there());
-    }
-    Ok(Wanted { kind, function, enabled })
+    let function: FunctionName = name.parse().map_err(|_| no_function(name))?;
+    Ok(TriggerWish { kind, enabled, function, http })
+}
+
+fn no_function(name: &str) -> Problem {
+    Problem::invalid("function", format!("function: there is no function {name:?} in this namespace"))
+}
+
+async fn is_there(app: &App, namespace: &Namespace, name: &FunctionName) -> Result<bool, Problem> {
+    let function = FunctionRef { namespace: namespace.clone(), name: name.clone() };
+    Ok(app.store.function(&function).await?.is_some_and(|row| !row.deleting))
+}
+
+/// A body that names a function must name one that is there.
+async fn check_function(app: &App, namespace: &Namespace, name: &FunctionName) -> Result<(), Problem> {
+    if is_there(app, namespace, name).await? { Ok(()) } else { Err(no_function(name.as_str())) }
 }
 
 async fn trigger(app: &App, entered: &Entered, name: &str) -> Result<TriggerRow, Problem> {
@@ -56,9 +63,12 @@ async fn trigger(app: &App, entered: &Entered, name: &str) -> Result<TriggerRow,
 }
 
 async fn rendered(app: &App, row: &TriggerRow) -> Result<Value, Problem> {
-    let function = FunctionRef { namespace: row.namespace.clone(), name: row.function.clone() };
-    let there = app.store.function(&function).await?.is_some_and(|f| !f.deleting);
+    let there = is_there(app, &row.namespace, &row.wish.function).await?;
     Ok(render::trigger(app, row, there))
+}
+
+async fn shown(app: &App, status: StatusCode, row: &TriggerRow) -> Answer {
+    render::one(status, row, &rendered(app, row).await?)
 }
 
 pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): RawQuery) -> Answer {
@@ -76,10 +86,9 @@ async fn insert(
     app: &App,
     namespace: &Namespace,
     name: &TriggerName,
-    wanted: &Wanted,
+    wish: &TriggerWish,
 ) -> Result<TriggerRow, Problem> {
-    let inserted =
-        app.store.insert_trigger(namespace, name, wanted.kind, &wanted.function, wanted.enabled).await;
+    let inserted = app.store.insert_trigger(namespace, name, wish).await;
     let row = inserted.map_err(|error| match error {
         StoreError::Exists => Problem::new(
             Code::AlreadyExists,
@@ -95,22 +104,18 @@ async fn insert(
 async fn write(
     app: &App,
     row: TriggerRow,
-    wanted: Wanted,
+    wish: TriggerWish,
     headers: &HeaderMap,
-) -> Result<Option<Value>, Problem> {
-    if wanted.kind != row.kind {
+) -> Result<Option<TriggerRow>, Problem> {
+    if wish.kind != row.wish.kind {
         return Err(Problem::invalid("type", "type: can't be changed; make a trigger with another name"));
     }
-    match app
-        .store
-        .update_trigger(&TriggerRow { enabled: wanted.enabled, function: wanted.function, ..row })
-        .await
-    {
+    match app.store.update_trigger(&TriggerRow { wish, ..row }).await {
         Ok(row) => {
             app.reload_routes().await?;
-            Ok(Some(rendered(app, &row).await?))
+            Ok(Some(row))
         }
-        Err(StoreError::Stale) if headers.contains_key(http::header::IF_MATCH) => Err(Problem::stale()),
+        Err(StoreError::Stale) if headers.contains_key(IF_MATCH) => Err(Problem::stale()),
         Err(StoreError::Stale) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -119,14 +124,15 @@ async fn write(
 pub(super) async fn create(State(app): Shared, Entered(namespace): Entered, body: Body) -> Answer {
     let object = input::object(body).await?;
     let name: TriggerName = input::name(&object)?.parse()?;
-    let wanted = parse(&app, &namespace, &object).await?;
-    let row = insert(&app, &namespace, &name, &wanted).await?;
-    render::one(StatusCode::CREATED, row.version, &rendered(&app, &row).await?)
+    let wish = parse(&app, &object)?;
+    check_function(&app, &namespace, &wish.function).await?;
+    let row = insert(&app, &namespace, &name, &wish).await?;
+    shown(&app, StatusCode::CREATED, &row).await
 }
 
 pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): Two) -> Answer {
     let row = trigger(&app, &entered, &name).await?;
-    render::one(StatusCode::OK, row.version, &rendered(&app, &row).await?)
+    shown(&app, StatusCode::OK, &row).await
 }
 
 pub(super) async fn put(
@@ -139,24 +145,21 @@ pub(super) async fn put(
     let name: TriggerName = name.parse()?;
     let object = input::object(body).await?;
     input::same_name(&object, name.as_str())?;
+    let wish = parse(&app, &object)?;
     for _ in 0..TRIES {
-        let wanted = parse(&app, &namespace, &object).await?;
+        check_function(&app, &namespace, &wish.function).await?;
         let Some(row) = app.store.trigger(&namespace, &name).await? else {
-            if headers.contains_key(http::header::IF_MATCH) {
+            if headers.contains_key(IF_MATCH) {
                 return Err(Problem::stale());
             }
-            match insert(&app, &namespace, &name, &wanted).await {
+            match insert(&app, &namespace, &name, &wish).await {
                 Err(problem) if problem.code == Code::AlreadyExists => continue,
-                other => {
-                    let row = other?;
-                    return render::one(StatusCode::CREATED, row.version, &rendered(&app, &row).await?);
-                }
+                other => return shown(&app, StatusCode::CREATED, &other?).await,
             }
         };
-        input::check_if_match(&headers, row.version)?;
-        let version = row.version + 1;
-        if let Some(value) = write(&app, row, wanted, &headers).await? {
-            return render::one(StatusCode::OK, version, &value);
+        input::check_if_match(&headers, &row)?;
+        if let Some(row) = write(&app, row, wish.clone(), &headers).await? {
+            return shown(&app, StatusCode::OK, &row).await;
         }
     }
     Err(functions::busy())
@@ -176,17 +179,19 @@ pub(super) async fn patch(
     }
     for _ in 0..TRIES {
         let row = trigger(&app, &entered, &name).await?;
-        input::check_if_match(&headers, row.version)?;
-        let mut object = Map::from_iter([
-            ("type".to_owned(), row.kind.as_str().into()),
-            ("enabled".to_owned(), row.enabled.into()),
-            ("function".to_owned(), row.function.as_str().into()),
-        ]);
+        input::check_if_match(&headers, &row)?;
+        let mut object = row.wish.http.to_object();
+        object.insert("type".to_owned(), row.wish.kind.as_str().into());
+        object.insert("enabled".to_owned(), row.wish.enabled.into());
+        object.insert("function".to_owned(), row.wish.function.as_str().into());
         input::merge(&mut object, patch.clone());
-        let wanted = parse(&app, &row.namespace, &object).await?;
-        let version = row.version + 1;
-        if let Some(value) = write(&app, row, wanted, &headers).await? {
-            return render::one(StatusCode::OK, version, &value);
+        let wish = parse(&app, &object)?;
+        // One that is gone can't stand in the way of a change of something else.
+        if patch.contains_key("function") {
+            check_function(&app, &row.namespace, &wish.function).await?;
+        }
+        if let Some(row) = write(&app, row, wish, &headers).await? {
+            return shown(&app, StatusCode::OK, &row).await;
         }
     }
     Err(functions::busy())
@@ -198,9 +203,18 @@ pub(super) async fn delete(
     Path((_, name)): Two,
     headers: HeaderMap,
 ) -> Answer {
-    let row = trigger(&app, &entered, &name).await?;
-    input::check_if_match(&headers, row.version)?;
-    app.store.remove_trigger(&row.namespace, &row.name).await?;
-    app.reload_routes().await?;
-    render::json_response(StatusCode::ACCEPTED, &rendered(&app, &row).await?)
+    for _ in 0..TRIES {
+        let row = trigger(&app, &entered, &name).await?;
+        input::check_if_match(&headers, &row)?;
+        match app.store.remove_trigger(&row).await {
+            Err(StoreError::Stale) if headers.contains_key(IF_MATCH) => return Err(Problem::stale()),
+            Err(StoreError::Stale) => {}
+            other => {
+                other?;
+                app.reload_routes().await?;
+                return render::json_response(StatusCode::ACCEPTED, &rendered(&app, &row).await?);
+            }
+        }
+    }
+    Err(functions::busy())
 }

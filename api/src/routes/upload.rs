@@ -31,7 +31,7 @@ pub(super) async fn upload(
     let function = entered.function(&name)?;
     let row = app.function(&function).await?;
     let headers = request.headers().clone();
-    super::input::check_if_match(&headers, row.version)?;
+    super::input::check_if_match(&headers, &row)?;
     let received = receive(&app, request).await?;
     let content_sha256 = look_into(&row, &received.file).await?;
     let code = CodeRef { sha256: received.sha256, content_sha256 };

@@ -50,6 +50,8 @@ pub(crate) trait Secrets {
         below: Option<i64>,
         limit: u32,
     ) -> Result<Vec<SecretRow>, StoreError>;
+    /// Those of all namespaces, oldest first.
+    async fn all_secrets(&self) -> Result<Vec<SecretRow>, StoreError>;
     /// Removes the version that `row` was read as, unless a function names it; gives the name of one that does.
     ///
     /// # Errors

@@ -213,20 +213,45 @@ async fn routes_follow_functions_and_triggers(place: &Place) {
     let store = &*place.open().await;
     let row = insert(store, "f").await;
     let (namespace, trigger) = ("default".parse().unwrap(), "t".parse().unwrap());
-    let public = async || store.reachable().await.unwrap().into_iter().map(|r| r.public).collect::<Vec<_>>();
-    assert_eq!(public().await, [false]);
-    let made = store
-        .insert_trigger(&namespace, &trigger, TriggerKind::Http, &function("f").name, true)
-        .await
-        .unwrap();
-    assert_eq!(public().await, [true]);
-    store.update_trigger(&TriggerRow { enabled: false, ..made.clone() }).await.unwrap();
+    let public =
+        async || store.reachable().await.unwrap().into_iter().map(|r| r.triggers).collect::<Vec<_>>();
+    assert_eq!(public().await, [vec![]]);
+    let http =
+        HttpTrigger { host: Some("a.example".parse().unwrap()), methods: vec!["GET".to_owned()], cors: None };
+    let wish = TriggerWish {
+        kind: TriggerKind::Http,
+        enabled: true,
+        function: function("f").name,
+        http: http.clone(),
+    };
+    let made = store.insert_trigger(&namespace, &trigger, &wish).await.unwrap();
+    assert_eq!(made.wish, wish);
+    assert!(matches!(
+        store.insert_trigger(&namespace, &trigger, &wish).await,
+        Err(StoreError::Exists | StoreError::HostTaken)
+    ));
+    let (elsewhere, plain) =
+        ("other".parse().unwrap(), TriggerWish { http: HttpTrigger::default(), ..wish.clone() });
+    assert!(matches!(store.insert_trigger(&namespace, &trigger, &plain).await, Err(StoreError::Exists)));
+    assert!(matches!(store.insert_trigger(&elsewhere, &trigger, &wish).await, Err(StoreError::HostTaken)));
+    let second = store.insert_trigger(&namespace, &"t2".parse().unwrap(), &plain).await.unwrap();
+    let taken = store.update_trigger(&TriggerRow { wish: wish.clone(), ..second.clone() }).await;
+    assert!(matches!(taken, Err(StoreError::HostTaken)), "{taken:?}");
+    assert_eq!(public().await, [vec![http.clone(), HttpTrigger::default()]]);
+    store.remove_trigger(&second).await.unwrap();
+    assert_eq!(public().await, [vec![http]]);
+    let off = TriggerRow { wish: TriggerWish { enabled: false, ..plain }, ..made.clone() };
+    let off = store.update_trigger(&off).await.unwrap();
     assert!(matches!(store.update_trigger(&made).await, Err(StoreError::Stale)));
-    assert_eq!(public().await, [false]);
-    store.remove_trigger(&namespace, &trigger).await.unwrap();
-    assert!(matches!(store.remove_trigger(&namespace, &trigger).await, Err(StoreError::Gone)));
+    assert!(matches!(store.remove_trigger(&made).await, Err(StoreError::Stale)));
+    assert_eq!(public().await, [vec![]]);
+    let next = store.insert_trigger(&elsewhere, &trigger, &wish).await.unwrap();
+    assert!(next.id > second.id, "the host was free again");
+    store.remove_trigger(&off).await.unwrap();
+    assert_eq!(store.trigger(&namespace, &trigger).await.unwrap(), None);
+    assert!(matches!(store.remove_trigger(&off).await, Err(StoreError::Stale)));
     store.update_function(&FunctionRow { deleting: true, ..row }, None).await.unwrap();
-    assert_eq!(public().await, Vec::<bool>::new());
+    assert_eq!(public().await, Vec::<Vec<HttpTrigger>>::new());
 }
 
 async fn events_in_any_order_and_number_make_one_record(place: &Place) {

@@ -23,7 +23,8 @@ pub(crate) struct TokenRow {
 #[async_trait]
 pub(crate) trait Tokens {
     /// # Errors
-    /// [`StoreError::Exists`] if the name is taken in this namespace, also by a token that has expired.
+    /// [`StoreError::Exists`] if the name is taken in this namespace. A token that has expired takes no name: the new one is put in
+    /// its place.
     async fn insert_token(
         &self,
         namespace: &Namespace,
@@ -44,7 +45,7 @@ pub(crate) trait Tokens {
     ) -> Result<Vec<TokenRow>, StoreError>;
     /// # Errors
     /// [`StoreError::Gone`] if there is none.
-    async fn remove_token(&self, namespace: &Namespace, name: &TokenName) -> Result<(), StoreError>;
+    async fn remove_token(&self, row: &TokenRow) -> Result<(), StoreError>;
 }
 
 /// What every store does with tokens.
@@ -57,7 +58,7 @@ pub(crate) mod suite {
         let (a, b): (Namespace, Namespace) = ("tokens-a".parse().unwrap(), "tokens-b".parse().unwrap());
         let name = |text: &str| text.parse::<TokenName>().unwrap();
         let hash = |text: &str| TokenHash::of(text);
-        let end = Some(Moment(1_700_000_000_000_000));
+        let end = Some(Moment(Moment::now().0 + 3_600_000_000));
         let made = store.insert_token(&a, &name("ci"), Role::Deployer, &hash("t1"), end).await.unwrap();
         assert_eq!((made.role, made.expires_at, made.name.as_str()), (Role::Deployer, end, "ci"));
         let taken = store.insert_token(&a, &name("ci"), Role::Viewer, &hash("t2"), None).await;
@@ -72,10 +73,17 @@ pub(crate) mod suite {
         assert_eq!(store.tokens(&a, None, 9).await.unwrap(), [second.clone(), made.clone()]);
         assert_eq!(store.tokens(&a, Some(second.id), 9).await.unwrap(), std::slice::from_ref(&made));
         assert_eq!(store.tokens(&a, None, 1).await.unwrap(), [second]);
-        store.remove_token(&a, &name("ci")).await.unwrap();
-        assert!(matches!(store.remove_token(&a, &name("ci")).await, Err(StoreError::Gone)));
+        store.remove_token(&made).await.unwrap();
+        assert!(matches!(store.remove_token(&made).await, Err(StoreError::Gone)));
         assert_eq!(store.token_by_hash(&hash("t1")).await.unwrap(), None);
         let again = store.insert_token(&a, &name("ci"), Role::Viewer, &hash("t5"), None).await.unwrap();
         assert!(again.id > made.id, "a cursor never meets an id again");
+        assert!(matches!(store.remove_token(&made).await, Err(StoreError::Gone)), "the new one is another");
+        let past = Some(Moment(1_700_000_000_000_000));
+        let over = store.insert_token(&a, &name("past"), Role::Admin, &hash("t6"), past).await.unwrap();
+        assert_eq!(store.token_by_hash(&hash("t6")).await.unwrap(), Some(over.clone()));
+        let next = store.insert_token(&a, &name("past"), Role::Viewer, &hash("t7"), None).await.unwrap();
+        assert!(next.id > over.id && next.role == Role::Viewer, "one that has expired frees its name");
+        assert_eq!(store.token_by_hash(&hash("t6")).await.unwrap(), None);
     }
 }

@@ -184,33 +184,56 @@ where
 pub(crate) struct Events {
     body: Incoming,
     text: String,
+    /// The `id` of the last event.
+    pub(crate) last: Option<String>,
 }
 
 impl Events {
     pub(crate) async fn open(app: &TestApp, path: &str) -> Self {
+        Self::again(app, path, None).await
+    }
+
+    /// As somebody who comes back does, who has had the event `last`.
+    pub(crate) async fn again(app: &TestApp, path: &str, last: Option<&str>) -> Self {
         let io = TokioIo::new(app.connect().await);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
-        let request = app.request("GET", path).header("accept", "text/event-stream");
+        let mut request = app.request("GET", path).header("accept", "text/event-stream");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
         let response = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Self { body: response.into_body(), text: String::new() }
+        Self { body: response.into_body(), text: String::new(), last: None }
     }
 
-    /// The next item; `None` at the end.
+    /// The next item; `None` at the end. Panics if the stream is cut.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let (event, rest) = (event.to_owned(), rest.to_owned());
                 self.text = rest;
-                if let Some(data) = event.strip_prefix("data: ") {
+                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+                self.last = field("id: ").map(str::to_owned).or(self.last.take());
+                if let Some(data) = field("data: ") {
                     return Some(serde_json::from_str(data).unwrap());
                 }
                 continue;
             }
             let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.unwrap();
             self.text.push_str(std::str::from_utf8(frame?.unwrap().data_ref().unwrap()).unwrap());
+        }
+    }
+
+    /// Whether the stream is cut, and not ended.
+    pub(crate) async fn was_cut(&mut self) -> bool {
+        loop {
+            match tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.unwrap() {
+                None => return false,
+                Some(Err(_)) => return true,
+                Some(Ok(_)) => {}
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use http::HeaderMap;
+use http::StatusCode;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -12,6 +13,9 @@ use crate::routes::input;
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
+    /// Where a reader that comes back goes on; `None` where it could not.
+    #[serde(skip)]
+    pub(crate) mark: Option<String>,
     /// In a function's log.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub(crate) invocation_id: Option<Uuid>,
@@ -45,6 +49,11 @@ impl Form {
         named.unwrap_or(Self::Text)
     }
 
+    /// Where the caller left off, in the form that has such places.
+    pub(super) fn comes_back<P>(self, place: Option<P>) -> Option<P> {
+        place.filter(|_| self == Self::Events)
+    }
+
     pub(crate) fn begin(self) -> &'static str {
         if self == Self::Json { r#"{"items":["# } else { "" }
     }
@@ -53,7 +62,10 @@ impl Form {
         match self {
             Self::Text => format!("{}\n", line.text),
             Self::Json => format!("{}{}", if first { "" } else { "," }, json(line)),
-            Self::Events => format!("data: {}\n\n", json(line)),
+            Self::Events => match &line.mark {
+                Some(mark) => format!("id: {mark}\ndata: {}\n\n", json(line)),
+                None => format!("data: {}\n\n", json(line)),
+            },
         }
     }
 
@@ -77,6 +89,13 @@ impl Form {
         if self == Self::Events {
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         }
+        response
+    }
+
+    /// What tells a reader of events that has had everything not to come back (HTML's `EventSource`).
+    pub(crate) fn nothing_more() -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
         response
     }
 
@@ -111,7 +130,7 @@ mod tests {
 
     fn line(text: &str) -> Line {
         let (time, stream) = ("2026-01-01T00:00:00Z".to_owned(), "stdout".to_owned());
-        Line { invocation_id: None, time, stream, text: text.to_owned(), phase: None }
+        Line { mark: None, invocation_id: None, time, stream, text: text.to_owned(), phase: None }
     }
 
     #[test]
@@ -143,5 +162,8 @@ mod tests {
             .map(|e| serde_json::from_str(&e["data: ".len()..]).unwrap())
             .collect();
         assert_eq!(datas, lines);
+        let marked = Line { mark: Some("1-2-3".to_owned()), ..line("x") };
+        assert!(Form::Events.line(&marked, true).starts_with("id: 1-2-3\ndata: {\"time\""));
+        assert_eq!(Form::Text.line(&marked, true), "x\n");
     }
 }

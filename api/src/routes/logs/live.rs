@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
 
 use super::form::{Form, Line};
-use super::{of_function_line, parsed};
+use super::place::{OfFunction, OfInvocation};
 use crate::app::App;
 use crate::problem::chain;
 use crate::store::StoreError;
@@ -30,6 +30,22 @@ const GATHER: Duration = Duration::from_millis(30);
 const SILENCE: Duration = Duration::from_secs(15);
 /// Rows of log lines that are read together.
 const ROWS: u32 = 200;
+
+/// How far a log was followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Its end, or that of whoever has read it.
+    End,
+    /// The host stops: more would have come.
+    Stop,
+}
+
+/// What to do after a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Look,
+    End(Until),
+}
 
 /// Where the lines of a followed log go.
 pub(crate) struct Live {
@@ -70,24 +86,30 @@ impl Live {
         chunk.is_empty() || self.send(chunk.into()).await
     }
 
-    pub(crate) async fn end(mut self) {
+    pub(crate) async fn end(mut self, until: Until) {
         let end = self.form.end();
-        if !end.is_empty() {
+        if until == Until::Stop {
+            self.cut("the host stops").await;
+        } else if !end.is_empty() {
             self.send(Bytes::from_static(end.as_bytes())).await;
         }
     }
 
-    /// The answer is cut, so that its reader sees that it is not whole.
-    async fn fail(self, error: &StoreError) {
-        tracing::warn!(error = %chain(error), "failed to follow a log");
-        let _ = self.body.send(Err(io::Error::other("the log could not be read"))).await;
+    /// So that the reader sees that it is not whole.
+    async fn cut(self, why: &'static str) {
+        let _ = self.body.send(Err(io::Error::other(why))).await;
     }
 
-    /// Waits for `pause`, or for `news` if they are asked for. Whether to go on: somebody listens, and the host does not stop.
-    pub(crate) async fn wait(&mut self, pause: Duration, news: bool) -> bool {
+    async fn fail(self, error: &StoreError) {
+        tracing::warn!(error = %chain(error), "failed to follow a log");
+        self.cut("the log could not be read").await;
+    }
+
+    /// Waits for `pause`, or for `news` if they are asked for.
+    pub(crate) async fn wait(&mut self, pause: Duration, news: bool) -> Next {
         tokio::select! {
-            () = self.body.closed() => return false,
-            () = self.app.draining.cancelled() => return false,
+            () = self.body.closed() => return Next::End(Until::End),
+            () = self.app.draining.cancelled() => return Next::End(Until::Stop),
             // It fails when nothing more is stored; then the pause is all there is to wait for.
             Ok(()) = self.news.changed(), if news => sleep(GATHER).await,
             () = sleep(pause) => {}
@@ -95,63 +117,68 @@ impl Live {
         if self.sent.elapsed() > SILENCE
             && let Some(sign) = self.form.sign_of_life()
         {
-            return self.send(sign).await;
+            let heard = self.send(sign).await;
+            return if heard { Next::Look } else { Next::End(Until::End) };
         }
-        true
+        Next::Look
     }
 }
 
-/// All of an invocation's log, until it ends.
-pub(super) async fn invocation(mut live: Live, namespace: Namespace, id: Uuid) {
+/// All of an invocation's log behind `last`, until it ends.
+pub(super) async fn invocation(mut live: Live, namespace: Namespace, id: Uuid, last: Option<OfInvocation>) {
     let store = live.app.store.clone();
-    let (mut attempt, mut after) = (0, None);
+    let mut attempt = last.map_or(0, |last| last.attempt);
+    let mut after = last.and_then(OfInvocation::before);
     let followed = async {
         if !live.begin().await {
-            return Ok(());
+            return Ok(Until::End);
         }
         loop {
             // Its state first: all lines are stored before the end is.
-            let Some(row) = store.invocation(&namespace, id).await? else { return Ok(()) };
+            let Some(row) = store.invocation(&namespace, id).await? else { return Ok(Until::End) };
             if row.attempt != attempt {
                 (attempt, after) = (row.attempt, None);
             }
             let rows = store.log_lines(&namespace, id, attempt, after).await?;
             after = rows.last().map(|row| row.seq).or(after);
-            let lines: Vec<_> = rows.iter().flat_map(|row| parsed(&row.lines)).collect();
-            if !live.lines(lines).await || row.status.is_some() || !live.wait(LOOK_EVERY, true).await {
-                return Ok(());
+            if !live.lines(OfInvocation::lines(&rows, attempt, last)).await || row.status.is_some() {
+                return Ok(Until::End);
+            }
+            if let Next::End(until) = live.wait(LOOK_EVERY, true).await {
+                return Ok(until);
             }
         }
     };
     match followed.await {
-        Ok(()) => live.end().await,
+        Ok(until) => live.end(until).await,
         Err(error) => live.fail(&error).await,
     }
 }
 
-/// A function's log from `place` on, after the lines `last`, until the function is deleted.
-pub(super) async fn function(mut live: Live, function: FunctionRef, last: Vec<Line>, mut place: i64) {
+/// A function's log behind `from`, after the lines `first`, until the function is deleted.
+pub(super) async fn function(mut live: Live, function: FunctionRef, first: Vec<Line>, from: OfFunction) {
     let store = live.app.store.clone();
     let key = function.to_string();
+    let mut place = from.row();
     let followed = async {
-        if !live.begin().await || !live.lines(last).await {
-            return Ok(());
+        if !live.begin().await || !live.lines(first).await {
+            return Ok(Until::End);
         }
         loop {
             let (rows, next) = store.function_log(&function, place, ROWS).await?;
             let more = next != place && rows.len() == ROWS as usize;
             place = next;
-            let lines: Vec<_> = rows.iter().flat_map(of_function_line).collect();
+            let lines: Vec<_> = rows.iter().flat_map(|row| OfFunction::lines(row, from)).collect();
             if !live.lines(lines).await || live.app.table.get(&key).is_none() {
-                return Ok(());
+                return Ok(Until::End);
             }
-            if !more && !live.wait(LOOK_EVERY, true).await {
-                return Ok(());
+            if !more && let Next::End(until) = live.wait(LOOK_EVERY, true).await {
+                return Ok(until);
             }
         }
     };
     match followed.await {
-        Ok(()) => live.end().await,
+        Ok(until) => live.end(until).await,
         Err(error) => live.fail(&error).await,
     }
 }

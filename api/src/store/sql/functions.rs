@@ -3,7 +3,7 @@ use sless_core::{Digest, FunctionSettings, Namespace, Runtime};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::super::{Database, Row, kept};
-use super::{failed, odd, secrets, unique};
+use super::{failed, odd, secrets, triggers, unique};
 use crate::store::{FunctionRow, Reachable, RevisionRow, StoreError};
 use crate::time::Moment;
 
@@ -68,6 +68,10 @@ pub(super) async fn insert(
     let mut tx = store.write().await?;
     secrets::check_named(&mut tx, &f.namespace, settings).await?;
     let kept = function(&query.fetch_one(&mut *tx).await.map_err(unique("keep a function"))?)?;
+    // The calls of an earlier function of this name are not this one's history.
+    let since = sqlx::query("UPDATE owners SET since = $1 WHERE namespace = $2 AND function = $3");
+    let since = since.bind(kept.created_at.0).bind(f.namespace.as_str()).bind(f.name.as_str());
+    since.execute(&mut *tx).await.map_err(failed("keep a function"))?;
     tx.commit().await.map_err(failed("keep a function"))?;
     Ok(kept)
 }
@@ -195,14 +199,22 @@ pub(super) async fn forget_revisions(
 }
 
 pub(super) async fn reachable(store: &Database) -> Result<Vec<Reachable>, StoreError> {
-    let sql = "SELECT f.namespace, f.name, EXISTS (SELECT 1 FROM triggers t WHERE t.namespace = f.namespace AND t.function = f.name
-               AND t.type = 'http' AND t.enabled) AS public FROM functions f WHERE NOT f.deleting";
+    // One question, so that the answer is one picture.
+    let sql = "SELECT f.namespace, f.name, t.settings FROM functions f
+               LEFT JOIN triggers t ON t.namespace = f.namespace AND t.function = f.name AND t.type = 'http' AND t.enabled
+               WHERE NOT f.deleting ORDER BY f.id, t.id";
     let rows = sqlx::query(sql).fetch_all(&store.readers).await.map_err(failed("read the routes"))?;
-    let reachable = |row: &Row| {
+    let mut all: Vec<Reachable> = Vec::new();
+    for row in &rows {
         let namespace = row.try_get::<&str, _>("namespace").map_err(odd)?.parse().map_err(odd)?;
         let name = row.try_get::<&str, _>("name").map_err(odd)?.parse().map_err(odd)?;
-        let public = row.try_get("public").map_err(odd)?;
-        Ok(Reachable { function: FunctionRef { namespace, name }, public })
-    };
-    rows.iter().map(reachable).collect()
+        let function = FunctionRef { namespace, name };
+        let settings = row.try_get::<Option<&str>, _>("settings").map_err(odd)?;
+        let trigger = settings.map(triggers::http).transpose()?;
+        match all.last_mut().filter(|last| last.function == function) {
+            Some(last) => last.triggers.extend(trigger),
+            None => all.push(Reachable { function, triggers: trigger.into_iter().collect() }),
+        }
+    }
+    Ok(all)
 }

@@ -127,7 +127,8 @@ pub(super) async fn page(
     let sql = format!(
         "SELECT {LISTED}, {WITHOUT_BODIES} FROM invocations i JOIN owners o ON o.id = i.owner
          WHERE i.owner = (SELECT id FROM owners WHERE namespace = $1 AND function = $2)
-           AND i.started_at >= $3 AND i.started_at < $4
+           AND i.started_at >= (SELECT CASE WHEN since > $3 THEN since ELSE $3 END FROM owners WHERE namespace = $1 AND function = $2)
+           AND i.started_at < $4
            AND ($5 IS NULL OR (i.started_at, i.id) < ($5, $6))
            AND {status}
            AND {trigger}

@@ -129,6 +129,11 @@ impl Secrets for Database {
         query.fetch_all(&self.readers).await.map_err(failed("list secrets"))?.iter().map(secret).collect()
     }
 
+    async fn all_secrets(&self) -> Result<Vec<SecretRow>, StoreError> {
+        let query = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM secrets ORDER BY id")));
+        query.fetch_all(&self.readers).await.map_err(failed("list secrets"))?.iter().map(secret).collect()
+    }
+
     async fn remove_secret(&self, row: &SecretRow) -> Result<Option<FunctionRef>, StoreError> {
         let mut tx = self.write().await?;
         let query = sqlx::query("DELETE FROM secrets WHERE id = $1 AND version = $2");

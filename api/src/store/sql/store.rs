@@ -12,13 +12,13 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use sless_backend::FunctionRef;
-use sless_core::{FunctionName, FunctionSettings, Namespace, Runtime, TriggerKind, TriggerName};
+use sless_core::{FunctionSettings, Namespace, Runtime, TriggerName};
 use uuid::Uuid;
 
 use super::{Database, ingest};
 use crate::store::{
     After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Queued, Reachable, RevisionRow,
-    Store, StoreError, TriggerRow,
+    Store, StoreError, TriggerRow, TriggerWish,
 };
 use crate::time::Moment;
 pub(super) use records::owner;
@@ -103,11 +103,9 @@ impl Store for Database {
         &self,
         namespace: &Namespace,
         name: &TriggerName,
-        kind: TriggerKind,
-        function: &FunctionName,
-        enabled: bool,
+        wish: &TriggerWish,
     ) -> Result<TriggerRow, StoreError> {
-        triggers::insert(self, namespace, name, kind, function, enabled).await
+        triggers::insert(self, namespace, name, wish).await
     }
 
     async fn trigger(
@@ -131,8 +129,8 @@ impl Store for Database {
         triggers::update(self, row).await
     }
 
-    async fn remove_trigger(&self, namespace: &Namespace, name: &TriggerName) -> Result<(), StoreError> {
-        triggers::remove(self, namespace, name).await
+    async fn remove_trigger(&self, row: &TriggerRow) -> Result<(), StoreError> {
+        triggers::remove(self, row).await
     }
 
     async fn store_events(&self, batches: HashMap<FunctionRef, Batch>) -> Result<(), StoreError> {

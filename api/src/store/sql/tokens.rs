@@ -39,7 +39,13 @@ impl Tokens for Database {
         let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
         let query = query.bind(role.as_str()).bind(&hash.bytes()[..]).bind(Moment::now().0);
         let query = query.bind(expires_at.map(|m| m.0));
-        token(&query.fetch_one(&self.writer).await.map_err(unique("keep a token"))?)
+        let mut tx = self.write().await?;
+        let over = sqlx::query("DELETE FROM tokens WHERE namespace = $1 AND name = $2 AND expires_at <= $3");
+        let over = over.bind(namespace.as_str()).bind(name.as_str()).bind(Moment::now().0);
+        over.execute(&mut *tx).await.map_err(failed("keep a token"))?;
+        let kept = token(&query.fetch_one(&mut *tx).await.map_err(unique("keep a token"))?)?;
+        tx.commit().await.map_err(failed("keep a token"))?;
+        Ok(kept)
     }
 
     async fn token(&self, namespace: &Namespace, name: &TokenName) -> Result<Option<TokenRow>, StoreError> {
@@ -70,9 +76,8 @@ impl Tokens for Database {
         query.fetch_all(&self.readers).await.map_err(failed("list tokens"))?.iter().map(token).collect()
     }
 
-    async fn remove_token(&self, namespace: &Namespace, name: &TokenName) -> Result<(), StoreError> {
-        let query = sqlx::query("DELETE FROM tokens WHERE namespace = $1 AND name = $2");
-        let query = query.bind(namespace.as_str()).bind(name.as_str());
+    async fn remove_token(&self, row: &TokenRow) -> Result<(), StoreError> {
+        let query = sqlx::query("DELETE FROM tokens WHERE id = $1").bind(row.id);
         let gone = query.execute(&self.writer).await.map_err(failed("remove a token"))?;
         if gone.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
     }
