@@ -128,10 +128,18 @@ impl Writer {
         out.extend_from_slice(&self.names);
         field(out, "trigger", info.trigger);
         field(out, "method", info.method);
-        field(out, "path", info.path);
+        // A request in which something was masked is not the one that was sent, and must not be sent again as if it were.
+        let mut changed = self.hides_some_of(info.body);
+        let mut masked = |out: &mut Vec<u8>, text: &str| {
+            let masked = self.masks.mask_str(text);
+            changed |= masked != text;
+            json::string(out, &masked);
+        };
+        out.extend_from_slice(b",\"path\":");
+        masked(out, info.path);
         out.extend_from_slice(&self.pod);
         out.extend_from_slice(b",\"request\":{\"raw_query\":");
-        json::string(out, &self.masks.mask_str(info.raw_query));
+        masked(out, info.raw_query);
         out.extend_from_slice(b",\"headers\":[");
         let mut first = true;
         for (name, value) in info.headers {
@@ -142,11 +150,11 @@ impl Writer {
             first = false;
             json::string(out, name.as_str());
             out.push(b',');
-            json::string(out, &self.masks.mask_str(&header_text(value.as_bytes())));
+            masked(out, &header_text(value.as_bytes()));
             out.push(b']');
         }
         out.extend_from_slice(b"],");
-        self.body(out, info.body, info.body.len() as u64, self.input_limit);
+        self.body(out, (info.body, info.body.len() as u64), self.input_limit, changed);
         out.extend_from_slice(b"}}\n");
     }
 
@@ -180,7 +188,7 @@ impl Writer {
             out.extend_from_slice(b"{\"content_type\":");
             json::string(out, result.content_type);
             out.push(b',');
-            self.body(out, result.body, result.size, self.result_limit);
+            self.body(out, (result.body, result.size), self.result_limit, false);
             out.push(b'}');
         });
         out.extend_from_slice(b",\"error\":");
@@ -196,8 +204,14 @@ impl Writer {
         log_counts(out, log.0, log.1);
     }
 
-    /// The fields `size`, `text` or `base64`, and `truncated`.
-    fn body(&self, out: &mut Vec<u8>, body: &[u8], size: u64, limit: usize) {
+    /// Whether what is kept of a request's body would not be what was sent, though none of it is cut.
+    fn hides_some_of(&self, body: &[u8]) -> bool {
+        let (kept, cut) = self.masks.prefix(body, self.input_limit);
+        !cut && *kept != *body
+    }
+
+    /// The fields `size`, `text` or `base64`, and `truncated`, which is also said if it is not whole for another reason.
+    fn body(&self, out: &mut Vec<u8>, (body, size): (&[u8], u64), limit: usize, otherwise_cut: bool) {
         out.extend_from_slice(b"\"size\":");
         json::number(out, size);
         let (kept, cut) = kept(body, limit, &self.masks);
@@ -214,7 +228,7 @@ impl Writer {
             }
         }
         out.extend_from_slice(b",\"truncated\":");
-        json::boolean(out, cut || size > body.len() as u64);
+        json::boolean(out, cut || otherwise_cut || size > body.len() as u64);
     }
 
     fn error_text(&self, out: &mut Vec<u8>, text: &str) {

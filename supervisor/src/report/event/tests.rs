@@ -185,3 +185,25 @@ proptest! {
         prop_assert_eq!(back, Some(body));
     }
 }
+
+#[test]
+fn a_request_in_which_something_was_masked_is_not_whole() {
+    let masks = || Masks::new(["s3cr3t-value"]).unwrap();
+    let request = |masks: Masks, header: &'static str, path: &str, raw_query: &str, body: &[u8]| {
+        let headers =
+            HeaderMap::from_iter([(http::HeaderName::from_static("x"), HeaderValue::from_static(header))]);
+        let mut out = Vec::new();
+        let info = StartedInfo { path, raw_query, ..started(&headers, body) };
+        writer(masks, 100).started(&mut out, &info, 0);
+        let text = String::from_utf8(out).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (text.contains("s3cr3t-value"), line["request"]["truncated"].as_bool().unwrap())
+    };
+    assert_eq!(request(masks(), "y", "/p", "q=1", b"body"), (false, false));
+    assert_eq!(request(masks(), "s3cr3t-value", "/p", "q=1", b"body"), (false, true));
+    assert_eq!(request(masks(), "y", "/s3cr3t-value", "q=1", b"body"), (false, true));
+    assert_eq!(request(masks(), "y", "/p", "q=s3cr3t-value", b"body"), (false, true));
+    assert_eq!(request(masks(), "y", "/p", "q=1", b"it is s3cr3t-value"), (false, true));
+    assert!(request(masks(), "y", "/p", "q=1", b"\xff s3cr3t-value").1);
+    assert_eq!(request(Masks::none(), "s3cr3t-value", "/p", "q=1", b"body"), (true, false));
+}
