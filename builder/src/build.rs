@@ -19,6 +19,7 @@ use crate::intake::{Contents, IntakeError, Limits};
 use crate::log::Log;
 use crate::masks::Masks;
 use crate::name::OWN_FOLDER;
+use crate::platform::{self, Misfit};
 use crate::reason;
 use crate::shared::{self, Store};
 use crate::step::{HostEnvironment, Memory, Step};
@@ -65,6 +66,11 @@ pub enum BuildError {
         "{tool} needed more than the {limit_mib} MiB of memory that a build may have, and was killed; its last output: {last}"
     )]
     Memory { tool: &'static str, limit_mib: u64, last: String },
+    #[error(
+        "`{path}` is built for {built_for}, and functions run on Linux on {}: leave what was installed elsewhere out of the folder, and name the package in requirements.txt or package.json, so that it is installed here",
+        std::env::consts::ARCH
+    )]
+    Platform { path: String, built_for: String },
     #[error("start {tool}, which this function's dependencies need")]
     Start {
         tool: &'static str,
@@ -123,6 +129,13 @@ async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Conten
         ManifestError::Io(e) => BuildError::Io(e),
         e => BuildError::Manifest(e.to_string()),
     })?;
+    let (folder, anew) = (job.folder.clone(), plan.as_ref().map(|plan| plan.product.clone()));
+    let looking = move || platform::misfit(&folder, anew.as_deref());
+    if let Some(Misfit { path, built_for }) =
+        tokio::task::spawn_blocking(looking).await.map_err(io::Error::other)??
+    {
+        return Err(BuildError::Platform { path, built_for });
+    }
     let Some(plan) = plan else { return Ok(contents) };
     if !job.index.refused().is_empty() {
         let names = job.index.refused().join(", ");
@@ -149,7 +162,7 @@ async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Conten
                 fs::copy(job.folder.join(name), apart.path().join(name))?;
             }
             install(job, &plan, apart.path(), log).await?;
-            let made = apart.path().join(&shared.product);
+            let made = apart.path().join(&plan.product);
             // An installer that has nothing to do makes nothing.
             fs::create_dir_all(&made)?;
             let installed = store.keep(&key, &made)?;
@@ -160,7 +173,7 @@ async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Conten
             installed
         }
     };
-    let product = job.folder.join(&shared.product);
+    let product = job.folder.join(&plan.product);
     let copying = move || {
         match fs::remove_dir_all(&product) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),

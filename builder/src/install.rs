@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ pub(crate) struct Install {
     pub(crate) tool: &'static str,
     pub(crate) command: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// The folder that it makes, as the function's folder has it.
+    pub(crate) product: PathBuf,
     /// `None`: it needs the whole folder, and what it makes is this function's alone.
     pub(crate) shared: Option<Shared>,
 }
@@ -60,9 +62,9 @@ fn requirements(python: &str, folder: &Path, cache: &Path) -> io::Result<Option<
         ("PIP_ROOT_USER_ACTION", "ignore".into()),
         ("PYTHONUNBUFFERED", "1".into()),
     ];
-    let shared = (!local::requirements(&String::from_utf8_lossy(&text)))
-        .then(|| Shared { inputs: vec![MANIFEST], product });
-    Ok(Some(Install { tool: "pip", command, environment, shared }))
+    let shared =
+        (!local::requirements(&String::from_utf8_lossy(&text))).then(|| Shared { inputs: vec![MANIFEST] });
+    Ok(Some(Install { tool: "pip", command, environment, product, shared }))
 }
 
 fn packages(folder: &Path, cache: &Path) -> Result<Option<Install>, ManifestError> {
@@ -98,12 +100,10 @@ fn packages(folder: &Path, cache: &Path) -> Result<Option<Install>, ManifestErro
     // npm builds a package that has this file, also without a script that says so.
     let builds = folder.join("binding.gyp").exists();
     let settings = Some(".npmrc").filter(|name| folder.join(name).is_file());
-    let shared = (!builds && !local::package(&manifest, &locked)).then(|| Shared {
-        inputs: [MANIFEST].into_iter().chain(lock).chain(settings).collect(),
-        product: "node_modules".into(),
-    });
+    let shared = (!builds && !local::package(&manifest, &locked))
+        .then(|| Shared { inputs: [MANIFEST].into_iter().chain(lock).chain(settings).collect() });
     let command = command.map(OsString::from).to_vec();
-    Ok(Some(Install { tool: "npm", command, environment, shared }))
+    Ok(Some(Install { tool: "npm", command, environment, product: "node_modules".into(), shared }))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod local;
 mod log;
 mod masks;
 mod name;
+mod platform;
 mod reason;
 mod shared;
 mod step;

@@ -20,13 +20,11 @@ const IN_USE: Duration = Duration::from_secs(60 * 60);
 /// Another version of what a key means, or of how installers are called, makes other keys.
 const VERSION: &str = "1";
 
-/// What an install that can be shared sees and makes.
+/// What an install that can be shared sees.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
     /// Files of the function's folder.
     pub(crate) inputs: Vec<&'static str>,
-    /// The folder that the installer makes, as the function's folder has it.
-    pub(crate) product: PathBuf,
 }
 
 /// The name of what `shared` gives for the function in `folder`.
@@ -164,7 +162,7 @@ mod tests {
     #[test]
     fn the_key_is_of_manifest_runtime_and_index() {
         let root = tempfile::tempdir().unwrap();
-        let shared = Shared { inputs: vec!["requirements.txt"], product: ".sless/python".into() };
+        let shared = Shared { inputs: vec!["requirements.txt"] };
         let of = |text: &str, runtime: &str, index: &str| {
             fs::write(root.path().join("requirements.txt"), text).unwrap();
             key(&shared, root.path(), runtime, index).unwrap()

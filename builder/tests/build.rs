@@ -120,3 +120,24 @@ async fn a_build_that_needs_too_much_memory_says_so() {
     let log = log_of(root.path());
     assert!(!log.contains("ate it") && error.to_string().to_lowercase().contains("alloc"), "{error}\n{log}");
 }
+
+#[tokio::test]
+async fn an_addon_of_another_platform_says_what_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    let files =
+        [("handler.js", "require('./build/a.node')"), ("build/a.node", "MZ, as programs of Windows begin")];
+    let error = build(job(root.path(), "nodejs20", &files)).await.unwrap_err().to_string();
+    assert!(
+        error.contains("`build/a.node` is built for Windows") && error.contains("package.json"),
+        "{error}"
+    );
+    let installed = [
+        ("handler.js", "1"),
+        ("node_modules/dep/a.node", "MZ"),
+        ("package.json", r#"{"name": "f", "version": "1.0.0", "dependencies": {"dep": "file:./dep"}}"#),
+        ("dep/package.json", r#"{"name": "dep", "version": "1.0.0"}"#),
+    ];
+    let second = root.path().join("second");
+    fs::create_dir(&second).unwrap();
+    build(job(&second, "nodejs20", &installed)).await.unwrap();
+}
