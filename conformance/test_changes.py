@@ -90,6 +90,7 @@ def test_redeploy_under_200_calls_a_second(host, lang, request):
             time.sleep(0.5)
         took = time.monotonic() - load.began
     load.check(took)
+    print(f"{n} versions")
     assert n >= 3 and load.answers[-1][1] == f"v{n}"
     for sent, text, _ in load.answers:
         newest = max((k for k, at in ready.items() if at < sent), default=0)
