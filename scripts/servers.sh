@@ -1,8 +1,13 @@
 # shellcheck shell=bash
-# Servers that tests need: PostgreSQL, private to this run, on a socket in a folder of its own. Source it after lib.sh; what was
-# started ends with the script.
+# Servers that tests need: PostgreSQL and two that speak S3, each private to this run and on loopback or a socket in a folder of
+# its own. Source it after lib.sh; what was started ends with the script.
 
+S3S_FS=0.14.1      # 0.17 needs a later Rust
+MOTO=5.2.5
+S3_KEY=test
+S3_SECRET=test-secret
 POSTGRES_PID=
+SERVERS=           # pids of the others
 SERVER_FOLDERS=()
 
 # Their data is new each time and not worth a disk's wait: `fsync=off` unless it is measured.
@@ -50,13 +55,61 @@ start_postgres() {
     die "PostgreSQL does not answer"
 }
 
-stop_servers() {
-    # SIGTERM would mean to wait for its clients.
-    if [ -n "$POSTGRES_PID" ]; then
-        kill -INT "$POSTGRES_PID" 2>/dev/null || true
-        wait "$POSTGRES_PID" 2>/dev/null || true
+need_s3() {
+    local tools=$CACHE/tools venv=$CACHE/moto python
+    if ! "$tools/bin/s3s-fs" --version 2>/dev/null | grep -qF "$S3S_FS"; then
+        stage "install s3s-fs" cargo install --quiet --locked s3s-fs --version "$S3S_FS" --features binary --root "$tools"
     fi
-    POSTGRES_PID=
+    if [ "$(cat "$venv/version" 2>/dev/null)" != "$MOTO" ]; then
+        python=$(python_with_venv) || die "no Python 3.10 or later with venv; get it with: sudo apt-get install python3-venv"
+        rm -rf "$venv"
+        "$python" -m venv "$venv"
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "moto[s3,server]==$MOTO"
+        echo "$MOTO" >"$venv/version"       # last: a broken install is not taken for a whole one
+    fi
+}
+
+# Sets S3S_URL and MOTO_URL.
+start_s3() {
+    local folder port
+    folder=$(mktemp -d /tmp/sless-s3.XXXXXX)
+    SERVER_FOLDERS+=("$folder")
+    port=$(free_port)
+    "$CACHE/tools/bin/s3s-fs" --host 127.0.0.1 --port "$port" --access-key "$S3_KEY" --secret-key "$S3_SECRET" "$folder" >"$CACHE/s3s-fs.log" 2>&1 &
+    SERVERS="$SERVERS $!"
+    S3S_URL=http://127.0.0.1:$port
+    port=$(free_port)
+    "$CACHE/moto/bin/moto_server" -H 127.0.0.1 -p "$port" >"$CACHE/moto.log" 2>&1 &
+    SERVERS="$SERVERS $!"
+    MOTO_URL=http://127.0.0.1:$port
+    wait_for_http "$S3S_URL"
+    wait_for_http "$MOTO_URL"
+}
+
+# Any answer will do.
+wait_for_http() {
+    python3.11 - "$1" <<'PY'
+import sys, time, urllib.error, urllib.request
+for _ in range(300):
+    try:
+        urllib.request.urlopen(sys.argv[1], timeout=5)
+    except urllib.error.HTTPError:
+        pass
+    except OSError:
+        time.sleep(0.1)
+        continue
+    sys.exit()
+sys.exit(f"error: nothing answers at {sys.argv[1]}")
+PY
+}
+
+stop_servers() {
+    local pid
+    # For PostgreSQL SIGTERM would mean to wait for its clients.
+    if [ -n "$POSTGRES_PID" ]; then kill -INT "$POSTGRES_PID" 2>/dev/null || true; fi
+    for pid in $SERVERS; do kill "$pid" 2>/dev/null || true; done
+    for pid in $POSTGRES_PID $SERVERS; do wait "$pid" 2>/dev/null || true; done
+    POSTGRES_PID= SERVERS=
     if [ "${#SERVER_FOLDERS[@]}" != 0 ]; then rm -rf "${SERVER_FOLDERS[@]}"; fi
     SERVER_FOLDERS=()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sless_backend::{Backend, CodeStore, FunctionRef};
 use sless_core::HostName;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
@@ -33,9 +33,9 @@ pub(crate) struct App {
     pub(crate) external_url: String,
     /// `host:port` where Prometheus finds the metrics.
     pub(crate) metrics_addr: String,
-    /// Held while code is put into the code store until the database knows of it, and while what the database does not know is
+    /// Read while code is put into the code store until the database knows of it, written while what the database does not know is
     /// removed.
-    pub(crate) code_in_use: Mutex<()>,
+    pub(crate) code_in_use: RwLock<()>,
     /// Calls that the API sends by itself.
     pub(crate) runs: Runs,
     /// Changes with each commit of records.

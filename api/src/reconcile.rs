@@ -194,7 +194,7 @@ async fn forget(app: &App, function: &FunctionRef) -> Result<(), AnyError> {
     if !row.deleting {
         return Ok(());
     }
-    let _nobody_uploads = app.code_in_use.lock().await;
+    let _nobody_uploads = app.code_in_use.write().await;
     for digest in app.code.list(function).await? {
         app.code.delete(function, &digest).await?;
     }
@@ -206,7 +206,7 @@ async fn forget(app: &App, function: &FunctionRef) -> Result<(), AnyError> {
 /// Removes revisions beyond those that are to be kept, and code that no revision needs.
 async fn tidy(app: &App, function: &FunctionRef) -> Result<(), AnyError> {
     let Some(row) = app.store.function(function).await? else { return Ok(()) };
-    let _nobody_uploads = app.code_in_use.lock().await;
+    let _nobody_uploads = app.code_in_use.write().await;
     app.store.forget_revisions(row.id, row.settings.revision_history).await?;
     let needed: BTreeSet<_> = app.store.revisions(row.id).await?.into_iter().map(|r| r.code.sha256).collect();
     for digest in app.code.list(function).await? {

@@ -177,7 +177,7 @@ impl Server {
             table,
             changes: reconcile::Changes::default(),
             metrics: metrics.clone(),
-            code_in_use: tokio::sync::Mutex::default(),
+            code_in_use: tokio::sync::RwLock::default(),
             runs: Runs::default(),
             news,
             draining: drain.clone(),

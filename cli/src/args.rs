@@ -19,6 +19,7 @@ use crate::revisions::Rollback;
 use crate::secrets::Secret;
 use crate::tokens::Token;
 use crate::triggers::Trigger;
+use crate::up::S3Args;
 
 /// Deploys and calls functions, and runs the host that they run on.
 #[derive(Debug, Parser)]
@@ -287,6 +288,8 @@ pub(crate) struct Up {
     /// PostgreSQL: postgres://USER:PASSWORD@HOST:PORT/NAME [default: a file in the data folder]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) s3: S3Args,
     /// How many days records are kept
     #[arg(long, env = "RETENTION_DAYS", default_value_t = sless_api::ApiConfig::DEFAULT_RETENTION_DAYS)]
     pub(crate) retention_days: u32,

@@ -5,6 +5,7 @@
 //! - The database is a snapshot that SQLite makes. Zips are taken before it and, those that are new, after it: a revision in the
 //!   snapshot has its code.
 //! - A build's record counts only if it was there before its code was copied and is still there afterwards: then the code is whole.
+//! - What lies in PostgreSQL or S3 is not taken; whoever makes the backup is told, and again whoever restores it.
 //! - What is only on its way (sockets, uploads, caches, what supervisors print) stays behind.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use crate::args::{Backup, Format, Restore};
 use crate::error::{CliError, chain};
 use crate::folder;
 use crate::print;
+use crate::up::Stores;
 
 const DATABASE: &str = "private/sless.db";
 const BUILDS: &str = "private/builds";
@@ -35,16 +37,18 @@ type Archive = tar::Builder<GzEncoder<BufWriter<File>>>;
 
 pub(crate) async fn backup(what: &Backup, output: Format) -> Result<ExitCode, CliError> {
     let data = folder::data_dir(what.data_dir.as_deref());
-    let database = data.join(DATABASE);
     if !data.join("private").is_dir() {
         return Err(CliError::Refused(format!(
             "{} is no data folder of a host; name it with --data-dir or DATA_DIR",
             data.display()
         )));
     }
+    let stores = Stores::read(&data)?;
+    // One that is left of the time before PostgreSQL would only mislead.
+    let has_database = stores.postgres.is_none() && data.join(DATABASE).is_file();
     let fresh = beside(&what.file, "partial");
     let snapshot = beside(&what.file, "database");
-    let made = write(&data, &fresh, &snapshot, database.is_file()).await;
+    let made = write(&data, &fresh, &snapshot, has_database).await;
     // Whatever came of it.
     let _ = fs::remove_file(&snapshot);
     let made =
@@ -54,11 +58,19 @@ pub(crate) async fn backup(what: &Backup, output: Format) -> Result<ExitCode, Cl
     }
     made?;
     let size = fs::metadata(&what.file).map_err(CliError::file("read", &what.file))?.len();
-    if !database.is_file() {
-        print::note("the host's database is not in the data folder (DATABASE_URL): back it up with pg_dump");
+    if let Some(place) = &stores.postgres {
+        print::note(&format!(
+            "not in it: functions, tokens, secrets and records, which are in PostgreSQL at {place}; back that up with pg_dump"
+        ));
+    }
+    if let Some(place) = &stores.s3 {
+        print::note(&format!("not in it: uploaded code, which is in {place}; copy the bucket as well"));
     }
     match output {
-        Format::Json => print::json(&json!({"file": what.file, "size": size}))?,
+        Format::Json => {
+            let elsewhere = json!({"postgres": stores.postgres, "s3": stores.s3});
+            print::json(&json!({"file": what.file, "size": size, "elsewhere": elsewhere}))?;
+        }
         Format::Text => print::line(&format!(
             "{} is backed up to {} ({size} bytes); keep it as safe as the folder, it holds the host's keys",
             data.display(),
@@ -218,8 +230,22 @@ pub(crate) fn restore(what: &Restore, output: Format) -> Result<ExitCode, CliErr
         let _ = fs::remove_dir_all(&partial);
     }
     placed?;
+    let stores = Stores::read(&data)?;
+    if let Some(place) = &stores.postgres {
+        print::note(&format!(
+            "it needs its database, which was in PostgreSQL at {place}: set DATABASE_URL, and restore that first if it is lost"
+        ));
+    }
+    if let Some(place) = &stores.s3 {
+        print::note(&format!(
+            "it needs the uploaded code, which was in {place}: set S3_BUCKET and S3_ENDPOINT"
+        ));
+    }
     match output {
-        Format::Json => print::json(&json!({"data_dir": data}))?,
+        Format::Json => {
+            let elsewhere = json!({"postgres": stores.postgres, "s3": stores.s3});
+            print::json(&json!({"data_dir": data, "elsewhere": elsewhere}))?;
+        }
         Format::Text => print::line(&format!(
             "{} is restored; start the host with: sless up --data-dir {}",
             data.display(),

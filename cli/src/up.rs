@@ -1,7 +1,9 @@
 //! `sless up`: API and local backend in one process.
 
+mod code;
 mod data;
 mod programs;
+mod stores;
 
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sless_api::{ApiConfig, Database, DirStore, Listen, Server};
+use sless_api::{ApiConfig, Database, Listen, Server};
 use sless_backend::Secret;
 use sless_backend_local::{Layout, LocalBackend, LocalConfig};
 use sless_builder::HostEnvironment;
@@ -22,8 +24,10 @@ use crate::doctor::{self, Level};
 use crate::error::{CliError, chain};
 use crate::folder;
 use crate::print;
+pub(crate) use code::S3Args;
 use data::{Data, TokenSource};
 pub(crate) use programs::Programs;
+pub(crate) use stores::Stores;
 
 /// API, proxy and ingest wait for sockets and disks; two threads keep a slow disk from holding up a call.
 const THREADS: usize = 2;
@@ -89,7 +93,7 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         internal_listen: Listen::Unix(reports.clone()),
         token,
         external_url: settings.external_url,
-        database: match settings.database_url {
+        database: match settings.database_url.filter(|url| !url.is_empty()) {
             Some(url) => Database::Postgres(Secret::new(url)),
             None => Database::Sqlite(private.join("sless.db")),
         },
@@ -108,7 +112,11 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         cage: std::env::current_exe().ok(),
         host_environment: HostEnvironment::pick(std::env::vars_os()),
     };
-    let code = Arc::new(DirStore::new(private.join("code")));
+    let stores = Stores::of(&config.database, settings.s3.place());
+    for text in Stores::read(&folder)?.left_behind(&stores) {
+        print::note(&format!("warning: {text}"));
+    }
+    let code = settings.s3.open(private.join("code")).await?;
     let backend = LocalBackend::new(local, layout, code.clone())
         .map_err(CliError::file("clear up, or make the proxy's token, in", &private))?;
     // Before it answers, so that who has waited for it can find it; a port that the system chooses is known after.
@@ -125,6 +133,7 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
             return Err(CliError::Host(chain(&error)));
         }
     };
+    stores.keep(&folder)?;
     let url = url_of(server.local_addr());
     data.keep_url(&url)?;
     print::note(&format!("sless listens on {url}, data in {}", folder.display()));

@@ -84,7 +84,7 @@ pub(super) async fn rollback(
     let object = input::object(body).await?;
     for _ in 0..TRIES {
         // So that it is not forgotten before it is wanted.
-        let _not_removed = app.code_in_use.lock().await;
+        let _not_removed = app.code_in_use.read().await;
         let row = app.function(&function).await?;
         input::check_if_match(&headers, &row)?;
         if row.deleting {

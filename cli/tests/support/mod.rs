@@ -16,6 +16,8 @@ pub(crate) struct Host {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) port: u16,
     child: Option<Child>,
+    /// On PostgreSQL and S3 and not in its folder.
+    on_servers: bool,
 }
 
 /// What a command gave.
@@ -28,11 +30,27 @@ pub(crate) struct Done {
 
 impl Host {
     pub(crate) fn start() -> Self {
+        Self::start_on(false)
+    }
+
+    /// A database and a bucket of its own on the servers that the variables `SLESS_TEST_…` name; `None` without them.
+    #[allow(dead_code, reason = "one file of tests uses it")]
+    pub(crate) fn start_on_servers() -> Option<Self> {
+        for name in ["SLESS_TEST_DATABASE_URL", "SLESS_TEST_S3"] {
+            if std::env::var_os(name).is_none() {
+                eprintln!("not run: {name} is not set; scripts/test sets it");
+                return None;
+            }
+        }
+        Some(Self::start_on(true))
+    }
+
+    fn start_on(on_servers: bool) -> Self {
         // Not below `/tmp`, where handlers may write.
         let folder = tempfile::Builder::new().prefix("sless-cli-").tempdir_in("/var/tmp").unwrap();
         open_to_all(folder.path());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut host = Self { folder, port, child: None };
+        let mut host = Self { folder, port, child: None, on_servers };
         host.start_again();
         host
     }
@@ -40,6 +58,26 @@ impl Host {
     pub(crate) fn start_again(&mut self) {
         let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = self.command(&["up"]);
+        if self.on_servers {
+            let server = |name| std::env::var(name).unwrap();
+            let s3 = server("SLESS_TEST_S3");
+            let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/sless-on-servers");
+            let environment: Vec<_> =
+                command.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+            command = Command::new(wrapper);
+            command
+                .arg("up")
+                .env("HOST_BINARY", SLESS)
+                .env("POSTGRES_URL", server("SLESS_TEST_DATABASE_URL"));
+            command.env("S3_ENDPOINT", s3.split(' ').next().unwrap());
+            command.env("S3_ACCESS_KEY_ID", "test").env("S3_SECRET_ACCESS_KEY", "test-secret");
+            for (name, value) in environment {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+        }
         command.env("API_LISTEN", format!("127.0.0.1:{}", self.port)).env("OF_THE_HOST", self.sentinel());
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
