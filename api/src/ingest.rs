@@ -83,7 +83,7 @@ impl Ingest {
         }
         self.writer.write(function, batch).await.map_err(|error| {
             tracing::warn!(error = %chain(&*error), "failed to store a batch of records, its sender tries again");
-            Problem::new(Code::Unavailable, "the records could not be stored now")
+            Problem::unavailable("the records could not be stored now")
         })?;
         self.metrics.events(taken, refused);
         let mut response = Response::new(Full::new(Bytes::from(format!("{{\"refused\": {refused}}}"))));

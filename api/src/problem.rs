@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
-use sless_backend::BackendError;
+use sless_backend::{BackendError, CodeError};
 use sless_core::FieldError;
 
 use crate::store::StoreError;
@@ -118,6 +118,13 @@ impl Problem {
         problem
     }
 
+    /// Something that the API needs is away; what was asked for has not been done, and may be asked for again.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        let mut problem = Self::new(Code::Unavailable, detail);
+        problem.headers.push((RETRY_AFTER, HeaderValue::from_static("1")));
+        problem
+    }
+
     /// An `If-Match` that no longer matches.
     #[must_use]
     pub(crate) fn stale() -> Self {
@@ -196,6 +203,10 @@ impl From<StoreError> for Problem {
                 Self::invalid("secrets", format!("secrets: there is no secret {name:?} in this namespace"))
             }
             StoreError::Gone => Self::new(Code::NotFound, "it is not there any more"),
+            StoreError::Away { .. } => {
+                tracing::warn!(error = %chain(&error), "the database can't be used now");
+                Self::unavailable("the database can't be used now, try again")
+            }
             StoreError::Failed { .. } => Self::internal("use the database", &error),
         }
     }
@@ -207,7 +218,19 @@ impl From<BackendError> for Problem {
             BackendError::Conflict(detail) => Self::new(Code::Conflict, detail),
             BackendError::Unavailable { .. } => {
                 tracing::warn!(error = %chain(&error), "the backend is not available");
-                Self::new(Code::Unavailable, "the backend that runs functions is not available now")
+                Self::unavailable("the backend that runs functions is not available now")
+            }
+        }
+    }
+}
+
+impl From<CodeError> for Problem {
+    fn from(error: CodeError) -> Self {
+        match error {
+            CodeError::NotFound(_) => Self::internal("find the uploaded code", &error),
+            CodeError::Failed { .. } => {
+                tracing::warn!(error = %chain(&error), "the store of uploaded code can't be used now");
+                Self::unavailable("the store of uploaded code can't be used now, try again")
             }
         }
     }

@@ -5,6 +5,8 @@ mod code;
 mod measure;
 mod postgres;
 mod secrets;
+#[cfg(test)]
+mod several;
 mod sqlite;
 #[cfg(test)]
 mod suite;
@@ -47,7 +49,15 @@ pub(crate) enum StoreError {
     /// A function names a secret that isn't there.
     #[error("there is no secret {0:?}")]
     NoSecret(String),
-    /// May be tried again.
+    /// The database is away, full or overloaded: the same again may well work a little later.
+    #[error("{action}")]
+    Away {
+        /// A verb in the present, with its object.
+        action: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A fault of ours, or of who has changed the database.
     #[error("{action}")]
     Failed {
         /// A verb in the present, with its object.
@@ -251,7 +261,7 @@ pub(crate) struct After {
 /// Opens the store, and brings its tables up to date.
 ///
 /// # Errors
-/// [`StoreError::Failed`] if it does not answer or its tables are of a later version.
+/// [`StoreError::Away`] if it does not answer; [`StoreError::Failed`] if its tables are of a later version.
 pub(crate) async fn open(database: &Database) -> Result<Arc<dyn Store>, StoreError> {
     Ok(match database {
         Database::Sqlite(path) => Arc::new(SqliteStore::open(path).await?),

@@ -36,7 +36,7 @@ impl Writer {
     pub(crate) async fn write(&self, function: FunctionRef, batch: Batch) -> Result<(), Arc<StoreError>> {
         let stopped = || {
             let source = "the API is stopping".into();
-            Arc::new(StoreError::Failed { action: "store records", source })
+            Arc::new(StoreError::Away { action: "store records", source })
         };
         let (answer, stored) = oneshot::channel();
         self.queue.send((function, batch, answer)).await.map_err(|_| stopped())?;

@@ -35,7 +35,7 @@ pub(super) async fn upload(
     let received = receive(&app, request).await?;
     let content_sha256 = look_into(&row, &received.file).await?;
     let code = CodeRef { sha256: received.sha256, content_sha256 };
-    let _not_removed = app.code_in_use.lock().await;
+    let _not_removed = app.code_in_use.read().await;
     keep(&app, &function, &received).await?;
     let mut row = row;
     for _ in 0..TRIES {
@@ -49,8 +49,7 @@ pub(super) async fn upload(
 }
 
 async fn keep(app: &App, function: &FunctionRef, received: &Received) -> Result<(), Problem> {
-    let kept = app.code.put_if_absent(function, &received.sha256, received.file.path()).await;
-    kept.map_err(|error| Problem::internal("keep the uploaded code", &error))
+    Ok(app.code.put_if_absent(function, &received.sha256, received.file.path()).await?)
 }
 
 /// An upload in a temporary file, which is removed with this.

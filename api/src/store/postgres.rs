@@ -65,6 +65,13 @@ impl PostgresStore {
     }
 }
 
+/// Of the classes of SQLSTATE those that speak of the server and not of the question: connection, invalid authorisation (a server that
+/// is set up anew), rolled back for others' sake, no resources, operator's intervention (starting, stopping), system error; and a
+/// server that only reads, as one does that is not the first any more.
+fn code_means_away(code: &str) -> bool {
+    matches!(code.get(..2), Some("08" | "28" | "40" | "53" | "57" | "58")) || code == "25006"
+}
+
 /// Stands before the digit that is written for a character that PostgreSQL has not in its texts, or for this one.
 const ESCAPE: char = '\u{10ffff}';
 
@@ -88,6 +95,13 @@ fn given(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_servers_troubles_are_told_from_ours() {
+        // admin_shutdown, cannot_connect_now, disk_full, deadlock_detected; unique_violation, undefined_table.
+        assert!(["57P01", "57P03", "53100", "40P01", "08006", "25006"].into_iter().all(code_means_away));
+        assert!(!["23505", "42P01", "25001", "", "5"].into_iter().any(code_means_away));
+    }
 
     #[test]
     fn every_text_comes_back() {

@@ -89,6 +89,12 @@ pub(crate) async fn snapshot(from: &Path, to: &Path) -> Result<(), StoreError> {
     connection.close().await.map_err(failed("close the database"))
 }
 
+/// Of SQLite's codes those that speak of the disk and of who else uses the file, not of the question: `SQLITE_BUSY`, `SQLITE_LOCKED`,
+/// `SQLITE_IOERR`, `SQLITE_FULL`, `SQLITE_CANTOPEN`. What stands above the lowest byte only says more of the same.
+fn code_means_away(code: &str) -> bool {
+    code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13 | 14))
+}
+
 /// A text as it is kept: SQLite takes any.
 fn kept(text: &str) -> Cow<'_, str> {
     text.into()
@@ -97,4 +103,48 @@ fn kept(text: &str) -> Cow<'_, str> {
 /// The reverse of [`kept`].
 fn given(text: String) -> String {
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::store::suite::function;
+    use crate::store::{Attempt, Batch, LogLines, Store};
+    use crate::time::Moment;
+
+    #[test]
+    fn the_disks_troubles_are_told_from_ours() {
+        // SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_BUSY_SNAPSHOT; SQLITE_ERROR, SQLITE_CONSTRAINT_UNIQUE, SQLITE_CORRUPT.
+        assert!(["13", "778", "517"].into_iter().all(code_means_away));
+        assert!(!["1", "2067", "11", "", "?"].into_iter().any(code_means_away));
+    }
+
+    #[tokio::test]
+    async fn the_room_of_removed_records_is_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sless.db");
+        let store = SqliteStore::open(&file).await.unwrap();
+        let mut sizes = Vec::new();
+        for round in 0..6_u128 {
+            let records = (0..500).map(|n| {
+                let (id, at) = (Uuid::from_u128(round * 500 + n), Moment(1));
+                Attempt { id, attempt: 1, started: None, finished: None, seen_at: at }
+            });
+            let attempts: Vec<_> = records.collect();
+            let lines = format!("[{:?}]", "x".repeat(4000));
+            let logs =
+                attempts.iter().map(|a| LogLines { id: a.id, attempt: 1, seq: 1, lines: lines.clone() });
+            let batch = Batch { logs: logs.collect(), attempts };
+            store.store_events(HashMap::from([(function("f"), batch)])).await.unwrap();
+            while store.expire(Moment(2), 10_000).await.unwrap() > 0 {}
+            let all: i64 =
+                sqlx::query_scalar("SELECT count(*) FROM log_lines").fetch_one(&store.readers).await.unwrap();
+            assert_eq!(all, 0);
+            sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&store.writer).await.unwrap();
+            sizes.push(std::fs::metadata(&file).unwrap().len());
+        }
+        assert!(sizes[0] > 2_000_000 && sizes[5] <= sizes[1], "{sizes:?}");
+    }
 }

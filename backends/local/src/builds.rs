@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use sless_backend::{BuildStatus, FunctionRef, Revision, Secret};
+use sless_backend::{BuildStatus, CodeError, FunctionRef, Revision, Secret};
 use sless_builder::{BuildError, BuildJob, IndexAccess, Limits, Memory, build};
 use sless_core::{Digest, Phase};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::Shared;
@@ -116,7 +117,9 @@ pub(crate) async fn run(
     index: BTreeMap<String, Secret>,
 ) -> io::Result<Record> {
     let layout = &shared.layout;
-    let archive = shared.code.get(&function, &revision.code.sha256).await.map_err(io::Error::other)?;
+    let limit = revision.settings.build_timeout_sec.duration();
+    let archive =
+        patiently(&shared, &function, &revision.code.sha256, limit).await.map_err(io::Error::other)?;
     let name = Uuid::new_v4().simple().to_string();
     let group = shared
         .cgroups
@@ -130,7 +133,7 @@ pub(crate) async fn run(
         cache: layout.cache(&function),
         runtime: revision.runtime,
         entrypoint: revision.settings.entrypoint,
-        limit: revision.settings.build_timeout_sec.duration(),
+        limit,
         limits: Limits::default(),
         environment: shared.config.host_environment.clone(),
         index: IndexAccess::new(index.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()))),
@@ -151,6 +154,26 @@ pub(crate) async fn run(
     };
     write(&record_path(layout, &function, &started.content), &record)?;
     Ok(record)
+}
+
+/// The uploaded zip. A store that is away is asked again for as long as a build may take: nobody would ask for this build once more.
+async fn patiently(
+    shared: &Shared,
+    function: &FunctionRef,
+    sha256: &Digest,
+    limit: Duration,
+) -> Result<File, CodeError> {
+    let (began, mut pause) = (Instant::now(), Duration::from_millis(250));
+    loop {
+        match shared.code.get(function, sha256).await {
+            Err(error @ CodeError::Failed { .. }) if began.elapsed() < limit => {
+                tracing::warn!(function = %function, error = %chain(&error), "failed to get the code to build, trying again");
+            }
+            other => return other,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
 }
 
 /// The command that cages each of a build's commands.

@@ -15,7 +15,7 @@ use sless_backend::FunctionRef;
 use sless_core::{FunctionSettings, Namespace, Runtime, TriggerName};
 use uuid::Uuid;
 
-use super::{Database, ingest};
+use super::{Database, code_means_away, ingest};
 use crate::store::{
     After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Queued, Reachable, RevisionRow,
     Store, StoreError, TriggerRow, TriggerWish,
@@ -24,7 +24,23 @@ use crate::time::Moment;
 pub(super) use records::owner;
 
 pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
-    move |source| StoreError::Failed { action, source: source.into() }
+    move |source| {
+        if is_away(&source) {
+            StoreError::Away { action, source: source.into() }
+        } else {
+            StoreError::Failed { action, source: source.into() }
+        }
+    }
+}
+
+/// Whether it is the database's trouble, and not that of what it was asked.
+fn is_away(error: &sqlx::Error) -> bool {
+    use sqlx::Error as E;
+    match error {
+        E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed => true,
+        E::Database(error) => error.code().is_some_and(|code| code_means_away(&code)),
+        _ => false,
+    }
 }
 
 /// What is in the database was checked when it went in; if it is no longer right, the file was changed by somebody else.
@@ -35,7 +51,7 @@ pub(super) fn odd<E: std::error::Error + Send + Sync + 'static>(source: E) -> St
 pub(super) fn unique(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |source| match &source {
         sqlx::Error::Database(e) if e.is_unique_violation() => StoreError::Exists,
-        _ => StoreError::Failed { action, source: source.into() },
+        _ => failed(action)(source),
     }
 }
 
