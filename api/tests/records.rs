@@ -143,6 +143,37 @@ async fn delivered_again_it_is_stored_once_and_bad_lines_block_nothing() {
     assert_eq!(app.get(&format!("invocations/{}/logs", id(1))).await.body, "hi\n");
 }
 
+/// The file is a stored batch: fields that are not there yet, some that are not there any more, a kind of event that is not known.
+#[tokio::test]
+async fn the_records_of_an_older_supervisor_are_taken() {
+    let (app, _echo) = app().await;
+    let batch = include_str!("data/older-supervisor.ndjson");
+    assert_eq!(app.report("f", batch).await.json(), json!({"refused": 1}));
+    let record =
+        async |n: u32| app.get(&format!("invocations/0193a000-0000-7000-8000-0000000000a{n}")).await.json();
+    let first = record(1).await;
+    assert_eq!(
+        (&first["status"], &first["method"], &first["queue_ms"], &first["duration_ms"], &first["error"]),
+        (&json!("success"), &Value::Null, &Value::Null, &json!(0.0), &Value::Null)
+    );
+    assert_eq!(
+        (&first["started_at"], &first["finished_at"]),
+        (&json!("2026-01-01T00:00:01.000000Z"), &json!("2026-01-01T00:00:01.250000Z"))
+    );
+    let log = app.get("invocations/0193a000-0000-7000-8000-0000000000a1/logs").await;
+    assert_eq!(log.body, "nul \0, not UTF-8 \u{fffd}\nanother\n");
+    let second = record(2).await;
+    assert_eq!((&second["status"], &second["http_status"]), (&json!("error"), &json!(500)));
+    assert_eq!((&second["error"]["message"], &second["request"]["method"]), (&json!("m"), &json!("PUT")));
+    let third = record(3).await;
+    assert_eq!(
+        (&third["started_at"], &third["finished_at"]),
+        (&json!("2026-01-01T00:00:03.000000Z"), &Value::Null)
+    );
+    let listed = app.get("functions/f/invocations").await.json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 3);
+}
+
 #[tokio::test]
 async fn a_batch_may_be_packed_and_a_broken_one_is_refused_whole() {
     let (app, _echo) = app().await;

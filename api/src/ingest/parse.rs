@@ -81,7 +81,8 @@ pub(crate) fn parse(body: &[u8]) -> Parsed {
 
 fn take(line: &[u8], batch: &mut Batch, known: &mut HashMap<(Uuid, u32), usize>) -> Option<()> {
     let line: Line<'_> = serde_json::from_slice(line).ok()?;
-    if line.v != VERSION || line.attempt == 0 {
+    // Older ones are understood for good: who sends them may have been away for long. A newer one's may mean something else.
+    if !(1..=VERSION).contains(&line.v) || line.attempt == 0 {
         return None;
     }
     let id = Uuid::try_parse(&line.invocation_id).ok()?;
@@ -103,6 +104,10 @@ fn take(line: &[u8], batch: &mut Batch, known: &mut HashMap<(Uuid, u32), usize>)
         }
         "log" => {
             let lines = line.lines.map(RawValue::get).filter(|lines| lines.starts_with('['))?.to_owned();
+            // Lines are shown, and removed, with their record: so they have one, also if its `started` never comes.
+            if !known.contains_key(&(id, attempt)) {
+                row(batch, known, id, attempt, first_time(&lines).or_else(|| made_at(&id))?)?;
+            }
             batch.logs.push(LogLines { id, attempt, seq: line.seq, lines });
         }
         "finished" => {
@@ -151,6 +156,25 @@ fn row<'b>(
         batch.attempts.len() - 1
     });
     batch.attempts.get_mut(index)
+}
+
+/// When the first of these lines was read.
+fn first_time(lines: &str) -> Option<Moment> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow)]
+        time: Cow<'a, str>,
+    }
+    let lines: Vec<&RawValue> = serde_json::from_str(lines).ok()?;
+    let first: Line<'_> = serde_json::from_str(lines.first()?.get()).ok()?;
+    Moment::parse(&first.time)
+}
+
+/// The time in an id of version 7.
+fn made_at(id: &Uuid) -> Option<Moment> {
+    let (seconds, nanos) = id.get_timestamp()?.to_unix();
+    let micros = i64::try_from(seconds).ok()?.checked_mul(1_000_000)?;
+    micros.checked_add(i64::from(nanos / 1000)).map(Moment)
 }
 
 fn text(value: Option<&RawValue>) -> Option<String> {
@@ -231,6 +255,29 @@ mod tests {
         let parsed = parse(body.as_bytes());
         assert_eq!((parsed.taken, parsed.refused), (2, bad.len() as u64));
         assert_eq!(parsed.batch.logs[0].lines, r#"[{"text":"hi"}]"#);
+    }
+
+    #[test]
+    fn lines_alone_make_a_row_that_begins_with_the_first_of_them() {
+        let log = |lines: &str| {
+            format!(r#"{{"v":1,"invocation_id":"{ID}","seq":1,"type":"log","attempt":2,"lines":{lines}}}"#)
+        };
+        let begun = |lines: &str| {
+            let parsed = parse(log(lines).as_bytes());
+            assert_eq!((parsed.taken, parsed.batch.logs.len(), parsed.batch.attempts.len()), (1, 1, 1));
+            let row = &parsed.batch.attempts[0];
+            assert_eq!((row.attempt, row.started.is_some(), row.finished.is_some()), (2, false, false));
+            row.seen_at.rfc3339()
+        };
+        let line = r#"{"time":"2026-01-01T00:00:00.5Z","stream":"stdout","text":"a"}"#;
+        assert_eq!(begun(&format!("[{line},{{}}]")), "2026-01-01T00:00:00.500000Z");
+        for without in ["[]", "[{}]", "[1]"] {
+            assert!(begun(without).starts_with("2024-12-"), "then the id's: {}", begun(without));
+        }
+        let parsed =
+            parse([log("[]"), started().replace("\"attempt\":1", "\"attempt\":2")].join("\n").as_bytes());
+        assert_eq!(parsed.batch.attempts.len(), 1);
+        assert!(parsed.batch.attempts[0].started.is_some());
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use axum::extract::{Path, RawQuery, State};
 use http::HeaderMap;
+use serde_json::Value;
 use sless_backend::FunctionRef;
 
 use super::{Answer, Entered, Shared, Two, input, invocations};
@@ -25,9 +26,12 @@ const MAX_TAIL: u32 = 10_000;
 /// Records that are looked at together.
 const PAGE: u32 = 50;
 
-/// The lines of a row. What can't be read was not written by a supervisor of ours, and is left out.
+/// The lines of a row. What can't be read was not written by a supervisor of ours, and is left out; the others stay.
 fn parsed(list: &str) -> Vec<Line> {
-    serde_json::from_str(list).unwrap_or_default()
+    serde_json::from_str(list).unwrap_or_else(|_| {
+        let lines: Vec<Value> = serde_json::from_str(list).unwrap_or_default();
+        lines.into_iter().filter_map(|line| serde_json::from_value(line).ok()).collect()
+    })
 }
 
 pub(super) async fn of_invocation(

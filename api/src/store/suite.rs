@@ -95,14 +95,14 @@ pub(super) fn function(name: &str) -> FunctionRef {
     FunctionRef { namespace: "default".parse().unwrap(), name: name.parse().unwrap() }
 }
 
-async fn insert(store: &dyn Store, name: &str) -> FunctionRow {
+pub(super) async fn insert(store: &dyn Store, name: &str) -> FunctionRow {
     store
         .insert_function(&function(name), &"python3.11".parse().unwrap(), &FunctionSettings::default())
         .await
         .unwrap()
 }
 
-fn started(at: i64) -> Started {
+pub(super) fn started(at: i64) -> Started {
     Started {
         at: Moment(at),
         revision: "r1".into(),
@@ -114,7 +114,7 @@ fn started(at: i64) -> Started {
     }
 }
 
-fn finished(at: i64, status: &'static str) -> Finished {
+pub(super) fn finished(at: i64, status: &'static str) -> Finished {
     Finished {
         at: Moment(at),
         status,
@@ -131,7 +131,7 @@ fn finished(at: i64, status: &'static str) -> Finished {
     }
 }
 
-fn attempt(n: u128, started: Option<Started>, finished: Option<Finished>) -> Attempt {
+pub(super) fn attempt(n: u128, started: Option<Started>, finished: Option<Finished>) -> Attempt {
     let seen_at = started.as_ref().map_or(Moment(7), |s| s.at);
     Attempt { id: Uuid::from_u128(n), attempt: 1, started, finished, seen_at }
 }
@@ -141,7 +141,7 @@ async fn write(store: &dyn Store, name: &str, attempts: Vec<Attempt>) {
     store.store_events(HashMap::from([(function(name), batch)])).await.unwrap();
 }
 
-async fn read(store: &dyn Store, n: u128) -> Option<InvocationRow> {
+pub(super) async fn read(store: &dyn Store, n: u128) -> Option<InvocationRow> {
     store.invocation(&"default".parse().unwrap(), Uuid::from_u128(n)).await.unwrap()
 }
 
@@ -537,15 +537,4 @@ async fn a_call_that_waits_is_queued_and_what_never_ends_is_lost(place: &Place) 
     let found = read(store, 2).await.unwrap();
     assert_eq!((found.status.as_deref(), found.finished_at), (Some("success"), Some(Moment(250))));
     assert_eq!((lose(999, 101).await, store.unfinished().await.unwrap()), (1, Vec::new()));
-}
-
-/// Of SQLite's file there is one owner: the host that has locked the folder.
-#[tokio::test]
-async fn of_two_that_open_postgres_at_once_one_makes_the_tables() {
-    in_postgres(async |place| {
-        let (one, other) = tokio::join!(place.open(), place.open());
-        let row = insert(&*one, "f").await;
-        assert_eq!(other.function(&function("f")).await.unwrap(), Some(row));
-    })
-    .await;
 }

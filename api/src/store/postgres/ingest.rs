@@ -194,6 +194,16 @@ impl Logs {
     }
 }
 
+/// Any number that nobody else takes.
+const LOG_LOCK: i64 = 0x73_6c_65_73_73_6c_6f_67;
+
+/// Makes others that write log lines wait until this transaction is over. A reader goes on from the last place that it has seen: no
+/// lines may appear before that, as they would if another API took its numbers first and committed last.
+async fn in_turn(connection: &mut PgConnection) -> Result<(), StoreError> {
+    let query = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOG_LOCK);
+    query.execute(connection).await.map(drop).map_err(failed("wait for others that write log lines"))
+}
+
 pub(super) async fn store(
     store: &PostgresStore,
     batches: HashMap<FunctionRef, Batch>,
@@ -221,6 +231,9 @@ pub(super) async fn store(
         rows.push(owner, row);
     }
     rows.flush(&mut tx).await?;
+    if !logs.is_empty() {
+        in_turn(&mut tx).await?;
+    }
     let mut rows = Logs::default();
     for (owner, row) in logs {
         if rows.is_full() {
@@ -241,10 +254,24 @@ pub(super) async fn expire(store: &PostgresStore, before: Moment, keep: u32) -> 
                        ORDER BY k.started_at DESC, k.id DESC LIMIT 1 OFFSET $2 - 1), $1)) AS bound) b
                    CROSS JOIN LATERAL (SELECT row FROM invocations WHERE owner = o.id AND started_at < b.bound
                                        ORDER BY started_at LIMIT 500) i
-                   LIMIT 500),
-               gone AS (DELETE FROM invocations WHERE row IN (SELECT row FROM old) RETURNING id, owner, attempt),
-               lines AS (DELETE FROM log_lines l USING gone g WHERE l.id = g.id AND l.owner = g.owner AND l.attempt = g.attempt)
-               SELECT count(*) FROM gone";
-    let query = sqlx::query_scalar::<_, i64>(sql).bind(before.0).bind(i64::from(keep.max(1)));
-    Ok(query.fetch_one(&store.writer).await.map_err(failed("remove old records"))?.unsigned_abs())
+                   LIMIT 500)
+               DELETE FROM invocations WHERE row IN (SELECT row FROM old) RETURNING id, owner, attempt";
+    let mut tx = store.write().await?;
+    let query = sqlx::query_as::<_, (Uuid, i64, i64)>(sql).bind(before.0).bind(i64::from(keep.max(1)));
+    let gone = query.fetch_all(&mut *tx).await.map_err(failed("remove old records"))?;
+    let count = gone.len() as u64;
+    let (mut ids, mut owners, mut attempts) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, owner, attempt) in gone {
+        ids.push(id);
+        owners.push(owner);
+        attempts.push(attempt);
+    }
+    // A statement of its own, so that it sees lines that came while the first one waited for their record.
+    let lines =
+        "DELETE FROM log_lines l USING UNNEST($1::UUID[], $2::BIGINT[], $3::BIGINT[]) g (id, owner, attempt)
+                 WHERE l.id = g.id AND l.owner = g.owner AND l.attempt = g.attempt";
+    let query = sqlx::query(lines).bind(ids).bind(owners).bind(attempts);
+    query.execute(&mut *tx).await.map_err(failed("remove old log lines"))?;
+    tx.commit().await.map_err(failed("remove old records"))?;
+    Ok(count)
 }
