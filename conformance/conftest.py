@@ -28,6 +28,7 @@ RUNTIMES = {"py": "python3.11", "js": "nodejs20"}
 def pytest_addoption(parser):
     parser.addoption("--supervisor", default="target/release/sless-supervisor", help="the supervisor's binary")
     parser.addoption("--sless", default="target/release/sless", help="the binary that `up` is called of")
+    parser.addoption("--calls", type=int, default=1000, help="how many calls are made while hosts and stores are killed")
     parser.addoption("--host-url", help="a host or cluster that runs already, instead of `sless up`; its admin token in SLESS_TOKEN")
     parser.addoption("--load-sec", type=float, default=5.0, help="how long each load of test_changes.py lasts")
     parser.addoption("--functions", type=int, default=20, help="how many functions come back in test_changes.py")
