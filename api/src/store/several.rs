@@ -82,6 +82,41 @@ async fn whoever_reads_a_functions_log_sees_all_lines_in_one_order() {
     .await;
 }
 
+/// One has numbers for its first lines and can't commit yet, as somebody else holds the place of its last one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobodys_lines_come_before_those_of_one_that_began_earlier() {
+    in_postgres(async |place| {
+        let (slow, quick, reader) = (place.open().await, place.open().await, place.open().await);
+        let first = vec![attempt(1, Some(started(10)), None), attempt(2, Some(started(10)), None)];
+        // Both, so that both know whose lines these are: to find that out the first time waits for others.
+        for store in [&slow, &quick] {
+            store.store_events(batch(first.clone(), Vec::new())).await.unwrap();
+        }
+        let Place::Postgres(url) = place else { unreachable!("it is PostgreSQL's") };
+        let mut holder = PgConnection::connect(url.reveal()).await.unwrap();
+        let mut held = holder.begin().await.unwrap();
+        let hold =
+            "INSERT INTO log_lines (id, owner, attempt, seq, lines) SELECT $1, id, 1, 1499, '[]' FROM owners";
+        sqlx::query(hold).bind(Uuid::from_u128(1)).execute(&mut *held).await.unwrap();
+        // More than one statement holds.
+        let many: Vec<_> = (0..1500).map(|seq| lines(1, seq, "slow")).collect();
+        let slow = tokio::spawn(async move { slow.store_events(batch(Vec::new(), many)).await.unwrap() });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let few = batch(Vec::new(), vec![lines(2, 0, "quick")]);
+        let quick = tokio::spawn(async move { quick.store_events(few).await.unwrap() });
+        let seen = tokio::spawn(follow(reader, 1501));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!slow.is_finished(), "it waits for the place");
+        held.rollback().await.unwrap();
+        slow.await.unwrap();
+        quick.await.unwrap();
+        let seen = tokio::time::timeout(Duration::from_secs(10), seen).await;
+        let seen = seen.expect("lines were passed over: the reader waits for ever").unwrap();
+        assert_eq!(seen.last(), Some(&(2, 0)));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_delivered_to_two_at_once_is_stored_once() {
     in_postgres(async |place| {
