@@ -240,7 +240,7 @@ async fn a_token_is_shown_once_and_ends_when_it_should() {
     assert_eq!(me, json!({"namespace": "default", "subject": "ci", "role": "deployer"}));
 
     let short =
-        app.api("POST", "tokens", json!({"name": "s", "role": "viewer", "expires_in_sec": 1})).await.json();
+        app.api("POST", "tokens", json!({"name": "s", "role": "viewer", "expires_in_sec": 1.0})).await.json();
     assert!(short["expires_at"].is_string(), "{short}");
     let short = short["token"].as_str().unwrap().to_owned();
     assert_eq!(ask(&app, "GET", "/v1/whoami", Some(&short)).await.status, 200);

@@ -125,6 +125,9 @@ async fn a_write_over_another_version_is_refused() {
             "{method}"
         );
     }
+    let wrong = app.request("PATCH", "functions/f").header("if-match", "");
+    let wrong = app.send(wrong.body(Full::new(Bytes::from(r#"{"workers": "x"}"#))).unwrap()).await;
+    assert_eq!(wrong.problem(), problem(400, "Invalid", Some("workers")), "wrong whatever the version");
     let now = app.get("functions/f").await.headers["etag"].clone();
     assert_eq!(write("DELETE", &now, "").await.status, 202);
 }

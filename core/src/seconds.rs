@@ -25,7 +25,9 @@ impl Seconds {
         Duration::from_secs_f64(self.0)
     }
 
-    pub(crate) fn whole(self) -> Option<u64> {
+    /// The number of seconds, if it is a whole one.
+    #[must_use]
+    pub fn whole(self) -> Option<u64> {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,

@@ -81,8 +81,9 @@ pub(super) async fn put(
                 }
             }
         };
-        input::check_if_match(&headers, &row)?;
+        // A body that is wrong is wrong whatever the version.
         let (_, settings) = parse(&app, &object, Some(&row.runtime))?;
+        input::check_if_match(&headers, &row)?;
         if let Some(row) = write(&app, row, settings, None, &headers).await? {
             return render::one(StatusCode::OK, &row, &render::function(&app, &row).await?);
         }
@@ -105,7 +106,6 @@ pub(super) async fn patch(
     }
     for _ in 0..TRIES {
         let row = app.function(&function).await?;
-        input::check_if_match(&headers, &row)?;
         let mut object = row.settings.to_object();
         object.insert("runtime".to_owned(), row.runtime.as_str().into());
         let mut patch = patch.clone();
@@ -115,6 +115,7 @@ pub(super) async fn patch(
         }
         input::merge(&mut object, patch);
         let (_, settings) = parse(&app, &object, Some(&row.runtime))?;
+        input::check_if_match(&headers, &row)?;
         if let Some(row) = write(&app, row, settings, None, &headers).await? {
             return render::one(StatusCode::OK, &row, &render::function(&app, &row).await?);
         }

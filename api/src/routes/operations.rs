@@ -18,8 +18,11 @@ const LIMIT: Param = Param {
     schema: r#"{"type": "integer", "minimum": 1, "maximum": 500, "default": 50}"#,
     about: "how many",
 };
-const CURSOR: Param =
-    Param { name: "cursor", schema: r#"{"type": "string"}"#, about: "what the page before gave as 'next'" };
+const CURSOR: Param = Param {
+    name: "cursor",
+    schema: r#"{"type": "string", "minLength": 1}"#,
+    about: "what the page before gave as 'next'",
+};
 const PAGE: &[Param] = &[LIMIT, CURSOR];
 
 const fn moment(name: &'static str, about: &'static str) -> Param {

@@ -86,13 +86,13 @@ pub(super) async fn rollback(
         // So that it is not forgotten before it is wanted.
         let _not_removed = app.code_in_use.read().await;
         let row = app.function(&function).await?;
-        input::check_if_match(&headers, &row)?;
         if row.deleting {
             return Err(Problem::new(Code::Conflict, "the function is being deleted"));
         }
         let revision = named(&app, &row, &object)
             .await?
             .ok_or_else(|| Problem::invalid("revision", "revision: is missing"))?;
+        input::check_if_match(&headers, &row)?;
         let settings = row.settings.clone().with_revised_of(&revision.settings);
         // Also when it is wanted already: it may have failed, and then it is tried once more.
         let generation = row.generation + 1;

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use sless_core::{Kind, SETTINGS, Setting};
 
 use super::invocations::STATUSES;
+use super::tokens::MAX_LIFE_SEC;
 use crate::auth::Role;
 use crate::problem::Code;
 
@@ -66,6 +67,10 @@ fn with(mut fields: Map<String, Value>, more: Value) -> Value {
     Value::Object(fields)
 }
 
+fn defaulted(settings: Map<String, Value>) -> Map<String, Value> {
+    nullable(Value::Object(settings)).as_object().cloned().unwrap_or_default()
+}
+
 /// Each field of it may be null too: its default.
 fn nullable(mut fields: Value) -> Value {
     if let Value::Object(fields) = &mut fields {
@@ -101,8 +106,8 @@ fn function() -> Map<String, Value> {
     });
     Map::from_iter([
         ("Function".to_owned(), given(with(settings(), output))),
-        ("NewFunction".to_owned(), sent(with(settings(), input()), &["name", "runtime"])),
-        ("FunctionInput".to_owned(), sent(with(settings(), input()), &[])),
+        ("NewFunction".to_owned(), sent(with(defaulted(settings()), input()), &["name", "runtime"])),
+        ("FunctionInput".to_owned(), sent(nullable(with(settings(), input())), &[])),
         ("FunctionPatch".to_owned(), sent(nullable(with(settings(), input())), &[])),
         (
             "Build".to_owned(),
@@ -123,9 +128,16 @@ fn function() -> Map<String, Value> {
     ])
 }
 
-fn texts(about: &str, default: &Value) -> Value {
-    json!({"type": "array", "items": {"type": "string"}, "maxItems": 100, "description": about, "default": default})
+fn texts(about: &str, pattern: &str, default: &Value) -> Value {
+    let item = json!({"type": "string", "pattern": pattern});
+    json!({"type": "array", "items": item, "maxItems": 100, "description": about, "default": default})
 }
+
+/// What a trigger is called with, and what stands for all of it.
+const METHOD: &str = "^(?!CONNECT$)[A-Z-]{1,20}$";
+const METHOD_OR_ANY: &str = "^([*]|(?!CONNECT$)[A-Z-]{1,20})$";
+const HEADER: &str = "^[-A-Za-z0-9!#$%&'*+.^_`|~]{1,100}$";
+const ORIGIN: &str = "^([*]|[a-z0-9+.-]+://[-a-z0-9.:_~%\\[\\]]{1,200})$";
 
 fn cors(nullable: bool) -> Value {
     let max_age = json!({
@@ -133,9 +145,9 @@ fn cors(nullable: bool) -> Value {
         "description": "how long a browser may remember what it was told",
     });
     let fields = json!({
-        "origins": texts("as browsers send them, or '*'", &Value::Null),
-        "methods": texts("'*': those that the trigger takes", &json!(["*"])),
-        "headers": texts("'*': those that are asked for", &json!(["*"])),
+        "origins": texts("as browsers send them, or '*'", ORIGIN, &Value::Null),
+        "methods": texts("'*': those that the trigger takes", METHOD_OR_ANY, &json!(["*"])),
+        "headers": texts("'*': those that are asked for", HEADER, &json!(["*"])),
         "max_age_sec": max_age,
     });
     let mut fields = fields;
@@ -151,6 +163,7 @@ fn trigger() -> Map<String, Value> {
     let host = || {
         json!({
             "type": ["string", "null"], "maxLength": 253,
+            "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z]([-a-z0-9]{0,61}[a-z0-9])?$",
             "description": "a full host name of its own: all calls of it go to the function",
         })
     };
@@ -161,7 +174,7 @@ fn trigger() -> Map<String, Value> {
             "enabled": {"type": "boolean", "default": true},
             "function": name(),
             "host": host(),
-            "methods": texts("what it may be called with; empty: anything", &json!([])),
+            "methods": texts("what it may be called with; empty: anything", METHOD, &json!([])),
             "cors": cors,
         })
     };
@@ -214,7 +227,7 @@ fn secret_and_token() -> Map<String, Value> {
         (
             "TokenInput".to_owned(),
             sent(
-                json!({"name": name(), "role": role(), "expires_in_sec": {"type": ["integer", "null"], "minimum": 1}}),
+                json!({"name": name(), "role": role(), "expires_in_sec": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_LIFE_SEC}}),
                 &["name", "role"],
             ),
         ),

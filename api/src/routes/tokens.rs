@@ -5,7 +5,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
-use sless_core::TokenName;
+use sless_core::{Seconds, TokenName};
 
 use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
@@ -17,7 +17,7 @@ use crate::time::Moment;
 /// Given by `GET`, ignored when they come back.
 const READ_ONLY: &[&str] = &["namespace", "created_at", "expires_at"];
 /// Ten years; who wants a token for longer leaves the field out.
-const MAX_LIFE_SEC: i64 = 10 * 366 * 86_400;
+pub(super) const MAX_LIFE_SEC: i64 = 10 * 366 * 86_400;
 
 fn rendered(row: &TokenRow) -> Value {
     json!({
@@ -40,7 +40,11 @@ fn role(object: &Map<String, Value>) -> Result<Role, Problem> {
 fn end(object: &Map<String, Value>, now: Moment) -> Result<Option<Moment>, Problem> {
     let seconds = match object.get("expires_in_sec") {
         None | Some(Value::Null) => return Ok(None),
-        Some(value) => value.as_i64().filter(|seconds| (1..=MAX_LIFE_SEC).contains(seconds)),
+        // 5.0 is the same number as 5 in JSON.
+        Some(value) => value
+            .as_i64()
+            .or_else(|| value.as_f64().and_then(Seconds::new).and_then(Seconds::whole)?.try_into().ok())
+            .filter(|seconds| (1..=MAX_LIFE_SEC).contains(seconds)),
     };
     let seconds = seconds.ok_or_else(|| {
         let wanted = format!("expires_in_sec: must be a whole number of seconds from 1 to {MAX_LIFE_SEC}");

@@ -179,7 +179,6 @@ pub(super) async fn patch(
     }
     for _ in 0..TRIES {
         let row = trigger(&app, &entered, &name).await?;
-        input::check_if_match(&headers, &row)?;
         let mut object = row.wish.http.to_object();
         object.insert("type".to_owned(), row.wish.kind.as_str().into());
         object.insert("enabled".to_owned(), row.wish.enabled.into());
@@ -190,6 +189,7 @@ pub(super) async fn patch(
         if patch.contains_key("function") {
             check_function(&app, &row.namespace, &wish.function).await?;
         }
+        input::check_if_match(&headers, &row)?;
         if let Some(row) = write(&app, row, wish, &headers).await? {
             return shown(&app, StatusCode::OK, &row).await;
         }

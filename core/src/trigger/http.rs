@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{FieldError, HostName};
+use crate::{FieldError, HostName, Seconds};
 
 /// More entries than anybody needs would only make each call slower.
 const MAX_ENTRIES: usize = 100;
@@ -98,6 +98,8 @@ impl Cors {
             None | Some(Value::Null) => DEFAULT_AGE_SEC,
             Some(value) => value
                 .as_u64()
+                // 5.0 is the same number as 5 in JSON.
+                .or_else(|| value.as_f64().and_then(Seconds::new).and_then(Seconds::whole))
                 .filter(|seconds| *seconds <= MAX_AGE_SEC)
                 .and_then(|seconds| u32::try_from(seconds).ok())
                 .ok_or_else(|| {
@@ -229,6 +231,8 @@ mod tests {
                 "cors": {"origins": ["https://a.example:8443"], "methods": ["*"], "headers": ["*"], "max_age_sec": 600}})
         );
         assert_eq!(read(Value::Object(all.to_object())).unwrap(), all);
+        let same = read(json!({"cors": {"origins": ["*"], "max_age_sec": 5.0}})).unwrap();
+        assert_eq!(same.cors.unwrap().max_age_sec, 5);
         assert!(all.takes("GET") && !all.takes("get") && !all.takes("POST"));
         assert!(HttpTrigger::default().takes("PROPFIND"));
         let cors = all.cors.unwrap();
