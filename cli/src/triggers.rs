@@ -33,6 +33,12 @@ pub(crate) struct Create {
     /// The function that it is of
     #[arg(long)]
     pub(crate) function: FunctionName,
+    /// A method that is let through, others are answered with 405; may be given again [default: all]
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Vec<String>,
+    /// An origin whose pages may call it from browsers, or *; may be given again
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) cors_origin: Vec<String>,
     #[command(flatten)]
     pub(crate) target: Target,
 }
@@ -72,7 +78,15 @@ async fn list(target: &Target, output: Format) -> Result<ExitCode, CliError> {
 
 async fn create(what: &Create, output: Format) -> Result<ExitCode, CliError> {
     let client = Client::new(&what.target)?;
-    let body = json!({"name": what.name, "type": "http", "function": what.function});
+    let mut body = json!({"name": what.name, "type": "http", "function": what.function});
+    if let Some(fields) = body.as_object_mut() {
+        if !what.method.is_empty() {
+            fields.insert("methods".to_owned(), json!(what.method));
+        }
+        if !what.cors_origin.is_empty() {
+            fields.insert("cors".to_owned(), json!({"origins": what.cors_origin}));
+        }
+    }
     let made = client.json(Method::POST, &client.path("triggers"), Some(&body)).await?;
     match output {
         Format::Json => print::json(&made)?,

@@ -129,6 +129,22 @@ fn a_trigger_is_switched_and_calls_are_filtered() {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");
     }
     host.good(&["trigger", "delete", "door"]);
+    let narrow = [
+        "trigger",
+        "create",
+        "door",
+        "--function",
+        "seen",
+        "--method",
+        "GET",
+        "--cors-origin",
+        "https://a.example",
+    ];
+    host.good(&narrow);
+    assert!(answer().starts_with("HTTP/1.1 405"));
+    let made: Value = serde_json::from_str(&host.good(&["trigger", "list", "-o", "json"])).unwrap();
+    assert_eq!(made[0]["cors"]["origins"][0], "https://a.example");
+    host.good(&["trigger", "delete", "door"]);
     assert_eq!(
         (host.cli(&["trigger", "delete", "door"]).code, host.cli(&["invocation", "nothing"]).code),
         (5, 5)
