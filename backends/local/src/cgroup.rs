@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::layout::gone;
 
@@ -17,6 +18,9 @@ const PROCESSES: &str = "cgroup.procs";
 const CHILDREN_HAVE: &str = "cgroup.subtree_control";
 /// Where the host goes, in version 2.
 const OWN: &str = "host";
+/// How long the groups of what has ended may take to be free.
+const REMOVE_TRIES: u32 = 50;
+const REMOVE_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -75,6 +79,18 @@ impl Cgroups {
         }
     }
 
+    /// Removes all groups, once nothing is to be started any more: what has just ended may keep one busy for a moment.
+    pub(crate) async fn remove(&self) {
+        for _ in 0..REMOVE_TRIES {
+            self.sweep(&BTreeSet::new());
+            if gone(fs::remove_dir(&self.folder)).is_ok() {
+                return;
+            }
+            tokio::time::sleep(REMOVE_PAUSE).await;
+        }
+        tracing::warn!("the control group {} is still in use", self.folder.display());
+    }
+
     pub(crate) fn make(self: &Arc<Self>, name: &str, limit_bytes: u64) -> io::Result<Group> {
         let mut live = self.live();
         self.sweep(&live);
@@ -112,13 +128,6 @@ impl Drop for Group {
         let mut live = self.groups.live();
         live.remove(&self.name);
         let _ = fs::remove_dir(self.path());
-    }
-}
-
-impl Drop for Cgroups {
-    fn drop(&mut self) {
-        self.sweep(&BTreeSet::new());
-        let _ = fs::remove_dir(&self.folder);
     }
 }
 

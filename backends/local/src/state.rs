@@ -305,6 +305,9 @@ impl Shared {
             // A task that panicked has ended too.
             let _ = entry.task.await;
         }
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.remove().await;
+        }
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
