@@ -62,7 +62,7 @@ fn text(call: &Value) -> String {
         format!("function   {}, revision {}", of("function"), of("revision")),
         format!("trigger    {}, attempt {}", of("trigger"), of("attempt")),
         format!("started    {}", of("started_at")),
-        format!("took       {}, {} of them in the queue", unit("duration_ms", "ms"), unit("queue_ms", "ms")),
+        format!("took       {}, after {} in the queue", unit("duration_ms", "ms"), unit("queue_ms", "ms")),
         format!(
             "used       {} of CPU, {} of memory at most",
             unit("cpu_ms", "ms"),
@@ -146,7 +146,7 @@ mod tests {
         let text = text(&call);
         for part in [
             "i  timeout\n",
-            "took       1001.5 ms, 0.25 ms of them in the queue\n",
+            "took       1001.5 ms, after 0.25 ms in the queue\n",
             "used       - of CPU, 4096 bytes of memory at most\n",
             "request    POST /a?b=c\n  {}\n  … cut; it had 9 bytes\n",
             "error      Timeout: too long\n  in deep\n  in handle\n",

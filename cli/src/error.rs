@@ -62,7 +62,9 @@ impl CliError {
             401 => Self::Token(format!(
                 "{message}; set SLESS_TOKEN to a token of this host (a local host's admin token is in its data folder, see DATA_DIR)"
             )),
-            403 => Self::Token(format!("{message}; this token's role does not allow it")),
+            403 => {
+                Self::Token(format!("{message}; use a token of that role, made with `sless token create`"))
+            }
             404 => Self::NotFound(message),
             400..=499 => Self::Refused(message),
             _ => Self::Host(message),
