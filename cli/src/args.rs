@@ -119,6 +119,15 @@ pub(crate) struct Target {
 }
 
 /// A function.
+/// A trigger, a secret or a token by its name.
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    #[arg(value_parser = label)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Named {
     pub(crate) name: FunctionName,

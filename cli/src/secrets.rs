@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use crate::args::{Format, Target, label, variable};
+use crate::args::{Format, One, Target, label, variable};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::print::{self, cell};
@@ -30,14 +30,6 @@ pub(crate) struct Set {
     /// KEY=VALUE, KEY=@FILE, or KEY=@- for standard input, which others on this machine can't see; files are taken as they are
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = variable)]
     pub(crate) data: Vec<(String, String)>,
-    #[command(flatten)]
-    pub(crate) target: Target,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct One {
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) target: Target,
 }

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use crate::args::{Format, Target, label};
+use crate::args::{Format, One, Target, label};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::print::{self, cell};
@@ -42,14 +42,6 @@ pub(crate) struct Create {
     /// How long it is valid, in seconds [default: until it is deleted]
     #[arg(long)]
     pub(crate) expires_in_sec: Option<u64>,
-    #[command(flatten)]
-    pub(crate) target: Target,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct One {
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) target: Target,
 }

@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 use sless_core::FunctionName;
 
-use crate::args::{Format, Target, label};
+use crate::args::{Format, One, Target, label};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::print::{self, cell};
@@ -39,14 +39,6 @@ pub(crate) struct Create {
     /// An origin whose pages may call it from browsers, or *; may be given again
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors_origin: Vec<String>,
-    #[command(flatten)]
-    pub(crate) target: Target,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct One {
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) target: Target,
 }
