@@ -4,9 +4,8 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 use sless_backend::{CodeRef, FunctionRef};
-use sless_core::{FunctionSettings, Runtime, SETTINGS};
+use sless_core::{FunctionSettings, Runtime, SETTINGS, revision_name};
 
 use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
@@ -209,18 +208,6 @@ fn parse(
     Ok((runtime, settings))
 }
 
-/// The name of the revision that code and settings make: the same ones, the same name.
-fn revision_name(runtime: &Runtime, settings: &FunctionSettings, code: &CodeRef) -> String {
-    let mut hash = Sha256::new();
-    hash.update(code.content_sha256.bytes());
-    hash.update(runtime.as_str());
-    hash.update([0]);
-    hash.update(settings.revised());
-    let mut name = sless_core::Digest::new(hash.finalize().into()).to_string();
-    name.truncate(12);
-    name
-}
-
 /// Writes settings, and code if there is some, over `row`. `None` if somebody else was quicker and it makes sense to try again.
 pub(super) async fn write(
     app: &App,
@@ -239,7 +226,7 @@ pub(super) async fn write(
     let changed = row.settings != settings || code.is_some();
     let mut row = FunctionRow { settings, ..row };
     let revision = code.or(known.map(|r| r.code)).map(|code| RevisionRow {
-        name: revision_name(&row.runtime, &row.settings, &code),
+        name: revision_name(&row.runtime, &row.settings, &code.content_sha256),
         settings: row.settings.clone(),
         code,
         created_at: Moment::now(),
