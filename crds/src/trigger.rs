@@ -27,10 +27,7 @@ const RULES: &[Rule] = &[
         "self.type == 'rabbitmq' || !(has(self.connection) || has(self.queue) || has(self.passive) || has(self.prefetch) || has(self.maxAttempts) || has(self.backoffSec) || has(self.deadLetter))",
         "connection, queue, passive, prefetch, maxAttempts, backoffSec and deadLetter are of triggers of type rabbitmq",
     ),
-    Rule::new(
-        "self.type == 'cron' || !(has(self.payload) || has(self.headers))",
-        "payload and headers are of triggers of type cron",
-    ),
+    Rule::new("self.type == 'cron' || !has(self.headers)", "headers are of triggers of type cron"),
     Rule::new(
         "self.type != 'cron' || has(self.schedule)",
         "a trigger of type cron needs a schedule, as in '*/5 * * * *'",
