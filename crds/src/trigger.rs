@@ -151,6 +151,9 @@ fn any(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 
 fn trigger_rules(schema: &mut schemars::Schema) {
     rules::add_to(schema, RULES);
+    // A rule can't see a field that may hold anything, so what payload belongs to is said in the schema's own words.
+    let others = serde_json::json!({ "required": ["payload"], "properties": { "type": { "enum": ["http", "rabbitmq"] } } });
+    schema.ensure_object().insert("not".into(), others);
     if let Some(methods) = rules::property(schema, "methods") {
         methods.insert("maxItems".into(), 32.into());
         methods.insert(
