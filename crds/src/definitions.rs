@@ -60,4 +60,23 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_may_be_left_out_is_not_required() {
+        for (definition, spec) in
+            definitions().iter().zip([&["runtime"][..], &["functionRef", "type"], &["functionRef"]])
+        {
+            let crd = serde_json::to_value(&definition.crd).unwrap();
+            let of = |part: &str| {
+                crd.pointer(&format!("/spec/versions/0/schema/openAPIV3Schema/properties/{part}/required"))
+                    .cloned()
+            };
+            assert_eq!(
+                (of("spec"), of("status")),
+                (Some(serde_json::json!(spec)), None),
+                "{}",
+                definition.file
+            );
+        }
+    }
 }

@@ -44,7 +44,7 @@ pub struct FunctionJobSpec {
     #[schemars(length(min = 1, max = 63))]
     pub function_ref: String,
     /// The body of its call.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any")]
     pub payload: Option<Value>,
     /// 0 does not run it; each raise runs it once more.
@@ -92,7 +92,7 @@ pub struct FunctionJobStatus {
     pub last_run_id: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invocation_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any")]
     pub result: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]

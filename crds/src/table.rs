@@ -14,8 +14,8 @@ const MOST_LABELS: u32 = 64;
 
 const ENV: &[Rule] = &[
     Rule::new(
-        "self.all(name, name.matches('^[A-Za-z_][A-Za-z0-9_]*$'))",
-        "names of variables are letters, digits and '_', and begin with no digit",
+        "self.all(name, name.matches('^[A-Za-z_.-][A-Za-z0-9_.-]*$'))",
+        "names of variables are letters, digits, '_', '.' and '-', and begin with no digit",
     ),
     Rule::new("self.all(name, !name.startsWith('SLESS_'))", "names that begin with SLESS_ are reserved"),
 ];

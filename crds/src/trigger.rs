@@ -93,7 +93,7 @@ pub struct TriggerSpec {
     #[schemars(length(min = 1, max = 64))]
     pub timezone: Option<String>,
     /// Of cron: the body of its calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any")]
     pub payload: Option<Value>,
     /// Of cron: the headers of its calls.
@@ -155,10 +155,10 @@ fn trigger_rules(schema: &mut schemars::Schema) {
     let others = serde_json::json!({ "required": ["payload"], "properties": { "type": { "enum": ["http", "rabbitmq"] } } });
     schema.ensure_object().insert("not".into(), others);
     if let Some(methods) = rules::property(schema, "methods") {
-        methods.insert("maxItems".into(), 32.into());
+        methods.insert("maxItems".into(), 100.into());
         methods.insert(
             "items".into(),
-            serde_json::json!({ "type": "string", "pattern": "^[A-Z][A-Z-]*$", "maxLength": 32 }),
+            serde_json::json!({ "type": "string", "pattern": "^[A-Z-]+$", "maxLength": 20 }),
         );
     }
 }
