@@ -7,8 +7,12 @@
 mod case;
 mod definitions;
 mod function;
+pub mod hosts;
+mod http;
 mod job;
 pub mod names;
+mod proxy;
+mod revision;
 mod rules;
 mod status;
 mod table;
@@ -17,6 +21,8 @@ mod trigger;
 pub use definitions::{Definition, definitions};
 pub use function::{BuildStatus, Function, FunctionSpec, FunctionStatus, RetrySpec, Source};
 pub use job::{FunctionJob, FunctionJobSpec, FunctionJobStatus, JobPhase};
+pub use proxy::proxy_token;
+pub use revision::RevisionData;
 pub use status::{ConditionType, Phase, condition};
 pub use trigger::{
     CatchUp, ConnectionRef, Cors, Overlap, Runner, Trigger, TriggerSpec, TriggerStatus, TriggerType,

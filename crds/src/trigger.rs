@@ -75,7 +75,10 @@ pub struct TriggerSpec {
 
     /// Of http: a host name of its own, below one of the namespace's suffixes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    )]
     pub host: Option<String>,
     /// Of http: the methods it takes; another is answered with 405. All, when it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
