@@ -10,7 +10,7 @@ use sless_core::Namespace;
 
 use crate::problem::{Code, Problem};
 use crate::store::Store;
-use crate::time::Moment;
+use sless_backend::Moment;
 
 pub(crate) use token::{Fresh, TokenHash};
 

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::problem::{Problem, chain};
 use crate::proxy::{Detached, Sent};
 use crate::store::{Attempt, Batch, Finished, Queued};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// So long somebody is looked for who takes the call.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -29,7 +29,6 @@ mod reconcile;
 mod routes;
 mod server;
 mod store;
-mod time;
 mod vault;
 
 pub use config::{ApiConfig, Database, Listen};

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::detached::PATIENCE;
 use crate::problem::{Problem, chain};
 use crate::store::{FunctionRow, RevisionRow, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// What did not work is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);

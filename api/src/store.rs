@@ -22,7 +22,7 @@ use sless_core::{FunctionName, FunctionSettings, HttpTrigger, Namespace, Runtime
 use uuid::Uuid;
 
 use crate::config::Database;
-use crate::time::Moment;
+use sless_backend::Moment;
 
 pub use code::DirStore;
 use postgres::PostgresStore;

@@ -175,7 +175,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::time::Moment;
+    use sless_backend::Moment;
 
     fn row(name: &str, sealed: Vec<u8>) -> SecretRow {
         SecretRow {

@@ -9,7 +9,7 @@ use sless_protocol::event::{Status, VERSION};
 use uuid::Uuid;
 
 use crate::store::{Attempt, Batch, Finished, LogLines, Started};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// What a batch holds.
 #[derive(Debug, Default, PartialEq)]

@@ -15,7 +15,7 @@ use super::logs::{Form, Line, Live, Next, Until, follows};
 use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
 use crate::problem::Problem;
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// Between looks at the log of a build that runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -11,7 +11,7 @@ use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
 use crate::store::{FunctionRow, RevisionRow, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// Given by `GET`, ignored when they come back.
 const READ_ONLY: &[&str] = &[

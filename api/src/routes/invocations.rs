@@ -8,7 +8,7 @@ use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::store::{After, InvocationFilter, InvocationRow};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// What a record's `status` can be.
 pub(super) const STATUSES: &[&str] = &[

@@ -14,7 +14,7 @@ use super::input::{Version, etag};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::store::{FunctionRow, InvocationRow, TriggerRow};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// A JSON answer.
 pub(super) fn json_response(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {

@@ -9,7 +9,7 @@ use super::{Answer, Entered, Shared, Two, functions, input, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
 use crate::store::{FunctionRow, RevisionRow, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 const TRIES: usize = 8;
 

@@ -19,7 +19,7 @@ use crate::problem::{Code, Problem};
 use crate::proxy::{Detached, cancel_at};
 use crate::reconcile;
 use crate::store::{InvocationRow, Queued};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// How often, and how long, somebody is looked for who has the call: it may be on its way to a supervisor, or its end on its way here.
 const LOOKS: u32 = 20;

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::auth::{Fresh, Role};
 use crate::problem::{Code, Problem};
 use crate::store::{StoreError, TokenRow};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// Given by `GET`, ignored when they come back.
 const READ_ONLY: &[&str] = &["namespace", "created_at", "expires_at"];

@@ -5,7 +5,7 @@ use sless_backend::FunctionRef;
 use sless_core::{Namespace, SecretName};
 
 use super::StoreError;
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// A secret. What is in it can be read with the key alone.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::store::suite::function;
     use crate::store::{Attempt, Batch, LogLines, Store};
-    use crate::time::Moment;
+    use sless_backend::Moment;
 
     #[test]
     fn the_disks_troubles_are_told_from_ours() {

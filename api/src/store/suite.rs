@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// Where a store is, so that it can be opened again.
 pub(super) enum Place {

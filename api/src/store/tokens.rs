@@ -5,7 +5,7 @@ use sless_core::{Namespace, TokenName};
 
 use super::StoreError;
 use crate::auth::{Role, TokenHash};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// A token without the text that only its owner has.
 #[derive(Debug, Clone, PartialEq, Eq)]

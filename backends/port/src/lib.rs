@@ -8,6 +8,8 @@ pub mod fake;
 pub mod suite;
 
 mod code;
+mod definitions;
+mod moment;
 mod types;
 
 use std::fmt::Debug;
@@ -19,6 +21,11 @@ use futures_core::Stream;
 use sless_core::Runtime;
 
 pub use code::{CodeError, CodeStore};
+pub use definitions::{
+    DefinitionError, Definitions, FunctionChange, FunctionRow, Reachable, RevisionRow, SecretRow, TriggerRow,
+    TriggerWish,
+};
+pub use moment::Moment;
 pub use types::{
     BackendError, BuildStatus, CodeRef, Endpoint, FunctionRef, FunctionSpec, FunctionStatus, Generation,
     Revision, Secret,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::sql::{failed, owner};
 use super::{PostgresStore, kept};
 use crate::store::{Attempt, Batch, LogLines, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// Of one statement, so that its size is bounded.
 const ROWS: usize = 1000;

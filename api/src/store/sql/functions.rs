@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::super::{Database, Row, kept};
 use super::{failed, odd, secrets, triggers, unique};
 use crate::store::{FunctionRow, Reachable, RevisionRow, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 const COLUMNS: &str = "id, namespace, name, runtime, settings, version, generation, wanted, active, deleting, created_at, updated_at";
 

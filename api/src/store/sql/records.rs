@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::super::{Database, Driver, Row, given, kept};
 use super::{failed, odd};
 use crate::store::{After, InvocationFilter, InvocationRow, LogRow, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// The number that stands for `function` in records.
 pub(in crate::store) async fn owner(store: &Database, f: &FunctionRef) -> Result<i64, StoreError> {

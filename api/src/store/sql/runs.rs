@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use super::super::{Database, Row, kept};
 use super::{failed, odd, owner};
 use crate::store::{Queued, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 pub(super) async fn queue(
     store: &Database,

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::super::{Connection, Database, Row};
 use super::{failed, odd, unique};
 use crate::store::{SecretRow, Secrets, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 const COLUMNS: &str = "id, namespace, name, keys, sealed, version, created_at, updated_at";
 

@@ -20,8 +20,8 @@ use crate::store::{
     After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Queued, Reachable, RevisionRow,
     Store, StoreError, TriggerRow, TriggerWish,
 };
-use crate::time::Moment;
 pub(super) use records::owner;
+use sless_backend::Moment;
 
 pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |source| {

@@ -6,7 +6,7 @@ use super::super::{Database, Row};
 use super::{failed, odd, unique};
 use crate::auth::{Role, TokenHash};
 use crate::store::{StoreError, TokenRow, Tokens};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 const COLUMNS: &str = "id, namespace, name, role, created_at, expires_at";
 

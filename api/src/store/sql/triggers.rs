@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::super::{Database, Row};
 use super::{failed, odd};
 use crate::store::{StoreError, TriggerRow, TriggerWish};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 const COLUMNS: &str =
     "id, namespace, name, type, enabled, function, settings, version, created_at, updated_at";

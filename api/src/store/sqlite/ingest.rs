@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
 use super::SqliteStore;
 use super::sql::{failed, owner};
 use crate::store::{Attempt, Batch, LogLines, StoreError};
-use crate::time::Moment;
+use sless_backend::Moment;
 
 /// Rows of one statement. A few sizes only, so that each is prepared once; a statement with many rows saves the way to SQLite's
 /// thread and back for each of them.

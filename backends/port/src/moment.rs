@@ -1,4 +1,4 @@
-//! Moments: microseconds since 1970 in the database, RFC 3339 in UTC outside.
+//! Moments: microseconds since 1970 where they are kept, RFC 3339 in UTC outside.
 
 use std::time::SystemTime;
 
@@ -7,22 +7,22 @@ use serde::{Serialize, Serializer};
 
 /// Microseconds since 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Moment(pub(crate) i64);
+pub struct Moment(pub i64);
 
 impl Moment {
     #[must_use]
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         SystemTime::now().into()
     }
 
     /// `None` if `text` is not RFC 3339.
     #[must_use]
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        DateTime::parse_from_rfc3339(text).ok().map(|t| Self(t.timestamp_micros()))
+    pub fn parse(text: &str) -> Option<Self> {
+        DateTime::parse_from_rfc3339(text).ok().map(|time| Self(time.timestamp_micros()))
     }
 
     #[must_use]
-    pub(crate) fn rfc3339(self) -> String {
+    pub fn rfc3339(self) -> String {
         // Always with six digits, so that the texts sort as the moments do.
         DateTime::<Utc>::from_timestamp_micros(self.0)
             .unwrap_or_default()
