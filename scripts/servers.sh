@@ -55,11 +55,16 @@ start_postgres() {
     die "PostgreSQL does not answer"
 }
 
-need_s3() {
-    local tools=$CACHE/tools venv=$CACHE/moto python
+need_s3s_fs() {
+    local tools=$CACHE/tools
     if ! "$tools/bin/s3s-fs" --version 2>/dev/null | grep -qF "$S3S_FS"; then
         stage "install s3s-fs" cargo install --quiet --locked s3s-fs --version "$S3S_FS" --features binary --root "$tools"
     fi
+}
+
+need_s3() {
+    local venv=$CACHE/moto python
+    need_s3s_fs
     if [ "$(cat "$venv/version" 2>/dev/null)" != "$MOTO" ]; then
         python=$(python_with_venv) || die "no Python 3.10 or later with venv; get it with: sudo apt-get install python3-venv"
         rm -rf "$venv"
