@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sless_backend::{Backend, CodeStore, FunctionRef};
+use sless_backend::{Backend, CodeStore, Definitions, FunctionRef, FunctionRow};
 use sless_core::HostName;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
@@ -14,17 +14,18 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::proxy::{Proxy, Table};
 use crate::reconcile::Changes;
-use crate::store::{FunctionRow, Store};
-use crate::vault::Vault;
+use crate::store::{Records, Upkeep};
 
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) config: ApiConfig,
     pub(crate) auth: Auth,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) records: Arc<dyn Records>,
+    pub(crate) definitions: Arc<dyn Definitions>,
+    /// The same definitions, if it is the API that brings them to the backend; `None` where somebody else does.
+    pub(crate) upkeep: Option<Arc<dyn Upkeep>>,
     pub(crate) code: Arc<dyn CodeStore>,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) vault: Vault,
     pub(crate) table: Arc<Table>,
     pub(crate) proxy: Proxy,
     pub(crate) changes: Changes,
@@ -71,7 +72,7 @@ impl App {
 
     /// A function that is there, also while it is being deleted.
     pub(crate) async fn function(&self, function: &FunctionRef) -> Result<FunctionRow, Problem> {
-        let row = self.store.function(function).await?;
+        let row = self.definitions.function(function).await?;
         row.ok_or_else(|| {
             Problem::not_found(format!(
                 "function {:?} in namespace {:?}",
@@ -83,6 +84,13 @@ impl App {
 
     /// To be called after each change of functions or triggers, before its caller hears of it.
     pub(crate) async fn reload_routes(&self) -> Result<(), Problem> {
-        Ok(self.table.reload(&*self.store).await?)
+        Ok(self.table.reload(&*self.definitions).await?)
+    }
+
+    /// To be called after each write that the backend must hear of.
+    pub(crate) fn tell(&self, function: FunctionRef) {
+        if self.upkeep.is_some() {
+            self.changes.push(function);
+        }
     }
 }

@@ -9,7 +9,7 @@ use sless_backend::Secret;
 use sless_core::Namespace;
 
 use crate::problem::{Code, Problem};
-use crate::store::Store;
+use crate::store::Records;
 use sless_backend::Moment;
 
 pub(crate) use token::{Fresh, TokenHash};
@@ -96,13 +96,13 @@ impl Auth {
     ///
     /// # Errors
     /// `Unauthorized` without a valid token, and what the store says.
-    pub(crate) async fn caller(&self, store: &dyn Store, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub(crate) async fn caller(&self, records: &dyn Records, headers: &HeaderMap) -> Result<Caller, Problem> {
         let token = bearer(headers).ok_or_else(Problem::unauthorized)?;
         let hash = TokenHash::of(token);
         if self.admin.is(&hash) {
             return Ok(Caller { namespace: None, subject: "API_TOKEN".to_owned(), role: Role::Admin });
         }
-        let row = store.token_by_hash(&hash).await?.ok_or_else(Problem::unauthorized)?;
+        let row = records.token_by_hash(&hash).await?.ok_or_else(Problem::unauthorized)?;
         if row.expires_at.is_some_and(|end| end <= Moment::now()) {
             return Err(Problem::unauthorized());
         }

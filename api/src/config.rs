@@ -50,8 +50,6 @@ pub struct ApiConfig {
     /// `EXTERNAL_URL`: how callers reach this; else made from the address.
     pub external_url: Option<String>,
     pub database: Database,
-    /// The file with the key that secrets are encrypted with; made if it isn't there. Who loses it loses the secrets.
-    pub secrets_key: PathBuf,
     /// For uploads on their way in; on the same file system as the code store is best.
     pub temp_dir: PathBuf,
     /// `MAX_UPLOAD_BYTES`.

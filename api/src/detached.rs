@@ -60,7 +60,7 @@ pub(crate) async fn start(
     queued: Queued,
     revision: Option<Revision>,
 ) -> Result<(), Problem> {
-    app.store.queue(&function, &queued).await?;
+    app.records.queue(&function, &queued).await?;
     let cancelled = CancellationToken::new();
     app.runs.waiting().insert(what.id, cancelled.clone());
     let task = run(app.clone(), function, what, revision, cancelled);
@@ -139,7 +139,7 @@ async fn end(app: &App, function: FunctionRef, id: Uuid, status: Status, kind: &
     };
     let attempt = Attempt { id, attempt: 1, started: None, finished: Some(finished), seen_at: at };
     let batch = Batch { attempts: vec![attempt], logs: Vec::new() };
-    if let Err(error) = app.store.store_events(HashMap::from([(function, batch)])).await {
+    if let Err(error) = app.records.store_events(HashMap::from([(function, batch)])).await {
         // Left as it is, it is found among those that never end.
         tracing::warn!(invocation = %id, error = %chain(&error), "failed to note the end of a call");
     }

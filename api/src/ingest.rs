@@ -15,7 +15,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use sless_backend::Backend;
+use sless_backend::{Backend, Identity};
 
 use crate::auth::bearer;
 use crate::problem::{Code, Problem, chain};
@@ -51,7 +51,9 @@ impl Ingest {
             return Err(Problem::new(Code::MethodNotAllowed, "records are sent with POST"));
         }
         let token = bearer(request.headers()).ok_or_else(Problem::unauthorized)?;
-        let function = self.backend.report_identity(token).await?.ok_or_else(Problem::unauthorized)?;
+        let Some(Identity::Function(function)) = self.backend.platform_identity(token).await? else {
+            return Err(Problem::unauthorized());
+        };
         let gzip = match request.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
             None | Some(b"identity") => false,
             Some(b"gzip") => true,

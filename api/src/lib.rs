@@ -1,13 +1,14 @@
 //! The API: what people and programs ask of sless, the public proxy, and where records arrive.
 //!
-//! [`Server::start`] takes an [`ApiConfig`] and a [`sless_backend::Backend`] and listens; [`Server::shutdown`] lets running calls
+//! [`Server::start`] takes an [`ApiConfig`] and a [`Platform`] and listens; [`Server::shutdown`] lets running calls
 //! finish, stops the backend, takes the last records and closes the database. The binary decides which backend it is:
 //!
 //! ```no_run
 //! # async fn example(config: sless_api::ApiConfig, data: std::path::PathBuf, backend: std::sync::Arc<dyn sless_backend::Backend>)
 //! # -> Result<(), sless_api::StartError> {
 //! let code = std::sync::Arc::new(sless_api::DirStore::new(data.join("code"))); // the backend reads code from the same store
-//! let server = sless_api::Server::start(config, backend, code).await?;
+//! let platform = sless_api::Platform::Here { backend, code, secrets_key: data.join("secrets.key") };
+//! let server = sless_api::Server::start(config, platform).await?;
 //! println!("listening on http://{}", server.local_addr());
 //! server.shutdown().await;
 //! # Ok(())
@@ -32,7 +33,7 @@ mod store;
 mod vault;
 
 pub use config::{ApiConfig, Database, Listen};
-pub use server::{Server, StartError, StoreErrorSource};
+pub use server::{Platform, Server, StartError, StoreErrorSource};
 pub use store::DirStore;
 
 /// Makes `to`, an empty file or none, a copy of the SQLite database `from` as it is now; it may be in use.

@@ -198,16 +198,18 @@ impl From<StoreError> for Problem {
                 field: Some("host".to_owned()),
                 ..Self::new(Code::Conflict, "host: another trigger has it, here or in another namespace")
             },
+            StoreError::HostRefused(why) => Self::invalid("host", format!("host: {why}")),
+            StoreError::NamespaceRefused(why) => Self::new(Code::Conflict, why),
             StoreError::Stale => Self::stale(),
             StoreError::NoSecret(name) => {
                 Self::invalid("secrets", format!("secrets: there is no secret {name:?} in this namespace"))
             }
             StoreError::Gone => Self::new(Code::NotFound, "it is not there any more"),
             StoreError::Away { .. } => {
-                tracing::warn!(error = %chain(&error), "the database can't be used now");
-                Self::unavailable("the database can't be used now, try again")
+                tracing::warn!(error = %chain(&error), "what keeps functions and records can't be used now");
+                Self::unavailable("what keeps functions and records can't be used now, try again")
             }
-            StoreError::Failed { .. } => Self::internal("use the database", &error),
+            StoreError::Failed { .. } => Self::internal("read or write what is kept", &error),
         }
     }
 }

@@ -158,7 +158,8 @@ impl Proxy {
         let Some(uri) = uri else { return problem(&Problem::new(Code::Invalid, "the path is not valid")) };
         let (mut parts, body) = request.into_parts();
         let forwarded = headers::Forwarded { peer, trusted: &self.trusted, trigger };
-        let trailers = headers::to_supervisor(&mut parts.headers, &forwarded, &self.backend.proxy_token());
+        let token = self.backend.proxy_token(&route.function);
+        let trailers = headers::to_supervisor(&mut parts.headers, &forwarded, &token);
         let call = Call { method: parts.method, uri, headers: parts.headers, trailers };
         let body = match body.size_hint().exact() {
             Some(0) => CallBody::whole(Bytes::new()),

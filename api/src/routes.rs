@@ -91,7 +91,11 @@ impl FromRequestParts<Arc<App>> for Caller {
 
 /// The namespace that the path names, which the caller may enter with the role that the operation needs.
 #[derive(Debug, Clone)]
-struct Entered(Namespace);
+struct Entered {
+    namespace: Namespace,
+    /// The caller's token is bound to no namespace: what is not there is made for it.
+    makes: bool,
+}
 
 impl FromRequestParts<Arc<App>> for Entered {
     type Rejection = Problem;
@@ -102,18 +106,23 @@ impl FromRequestParts<Arc<App>> for Entered {
 }
 
 impl Entered {
+    /// To be called before something is made in the namespace.
+    async fn to_write(&self, app: &App) -> Result<(), Problem> {
+        Ok(app.definitions.enter_namespace(&self.namespace, self.makes).await?)
+    }
+
     /// A name that the path holds, of something that is there; one that can't be a name is not there.
     fn named<N: std::str::FromStr<Err = FieldError>>(&self, what: &str, name: &str) -> Result<N, Problem> {
         name.parse().map_err(|_| self.no(what, name))
     }
 
     fn no(&self, what: &str, name: &str) -> Problem {
-        Problem::not_found(format!("{what} {name:?} in namespace {:?}", self.0.as_str()))
+        Problem::not_found(format!("{what} {name:?} in namespace {:?}", self.namespace.as_str()))
     }
 
     /// The function that the path names.
     fn function(&self, name: &str) -> Result<FunctionRef, Problem> {
-        Ok(FunctionRef { namespace: self.0.clone(), name: self.named("function", name)? })
+        Ok(FunctionRef { namespace: self.namespace.clone(), name: self.named("function", name)? })
     }
 }
 

@@ -7,7 +7,7 @@ mod records;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sless_backend::{Backend, CodeStore};
+use sless_backend::{Backend, CodeStore, Definitions};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -31,11 +31,11 @@ use crate::config::{ApiConfig, Database};
 use crate::detached::Runs;
 use crate::ingest::{Ingest, Writer, WriterTask};
 use crate::metrics::{Metrics, Part};
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, chain};
 use crate::proxy::{Lingering, Proxy, ResponseBody, Table};
 use crate::reconcile;
 use crate::routes;
-use crate::store::{self, StoreError};
+use crate::store::{self, StoreError, Upkeep};
 use crate::vault::Vault;
 use heads::Checked;
 
@@ -75,6 +75,37 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct StoreErrorSource(pub(crate) StoreError);
+
+/// Who keeps the definitions of functions, triggers and secrets, and who brings them to the backend.
+#[derive(Debug)]
+pub enum Platform {
+    /// This process: they lie in its database.
+    Here {
+        backend: Arc<dyn Backend>,
+        /// Where uploads are kept; the backend reads them from there.
+        code: Arc<dyn CodeStore>,
+        /// The file with the key that secrets are encrypted with; made if it isn't there. Who loses it loses the secrets.
+        secrets_key: PathBuf,
+    },
+    /// A cluster: they are its objects, and its controller does what they say. Of several processes of the API each does the same.
+    Cluster { definitions: Arc<dyn Definitions>, backend: Arc<dyn Backend>, code: Arc<dyn CodeStore> },
+}
+
+/// Says so if there are secrets that this key does not open, before a function needs them: a key that was lost is made anew, and
+/// one that was mixed up looks like any other.
+async fn check_secrets(upkeep: &dyn Upkeep, path: &Path) -> Result<(), StoreError> {
+    let closed = upkeep.unreadable().await?;
+    if !closed.is_empty() {
+        let some = closed.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+        tracing::error!(
+            key = %path.display(),
+            "{} secrets can't be decrypted with this host's key ({some}{}): put the key back that they were set with, or set them anew",
+            closed.len(),
+            if closed.len() > 5 { ", …" } else { "" },
+        );
+    }
+    Ok(())
+}
 
 /// A running API.
 #[derive(Debug)]
@@ -125,26 +156,26 @@ impl Scope {
 }
 
 impl Server {
-    /// Opens the database, listens, and brings every function to the backend. `code` is where uploads are kept; the backend reads
-    /// them from there.
+    /// Opens the database, listens, and, where it is this process's part, brings every function to the backend.
     ///
     /// # Errors
     /// If an address is taken or the database can't be opened.
-    pub async fn start(
-        config: ApiConfig,
-        backend: Arc<dyn Backend>,
-        code: Arc<dyn CodeStore>,
-    ) -> Result<Self, StartError> {
-        let store = store::open(&config.database).await.map_err(|source| StartError::Database {
-            database: config.database.clone(),
-            source: StoreErrorSource(source),
-        })?;
-        let vault = Vault::open(&config.secrets_key)
-            .map_err(|source| StartError::SecretsKey { path: config.secrets_key.clone(), source })?;
-        vault.check(&*store, &config.secrets_key).await.map_err(|source| StartError::Database {
-            database: config.database.clone(),
-            source: StoreErrorSource(source),
-        })?;
+    pub async fn start(config: ApiConfig, platform: Platform) -> Result<Self, StartError> {
+        let database = config.database.clone();
+        let no_database =
+            |source| StartError::Database { database: database.clone(), source: StoreErrorSource(source) };
+        let store = store::open(&config.database).await.map_err(no_database)?;
+        let records = store.records();
+        let (definitions, upkeep, backend, code) = match platform {
+            Platform::Here { backend, code, secrets_key } => {
+                let vault = Vault::open(&secrets_key)
+                    .map_err(|source| StartError::SecretsKey { path: secrets_key.clone(), source })?;
+                let upkeep = store.definitions(vault);
+                check_secrets(&*upkeep, &secrets_key).await.map_err(no_database)?;
+                (upkeep.clone() as Arc<dyn Definitions>, Some(upkeep), backend, code)
+            }
+            Platform::Cluster { definitions, backend, code } => (definitions, None, backend, code),
+        };
         let listener = bind("API_LISTEN", config.listen).await?;
         let local_addr = listener.local_addr().unwrap_or(config.listen);
         let public = match config.public_listen {
@@ -164,16 +195,17 @@ impl Server {
         let table = Arc::new(Table::default());
         let metrics = Arc::new(Metrics::new()?);
         let (stored, news) = tokio::sync::watch::channel(());
-        let (writer, writer_task) = Writer::start(store.clone(), stored);
+        let (writer, writer_task) = Writer::start(records.clone(), stored);
         let drain = CancellationToken::new();
         let app = Arc::new(App {
             auth: Auth::new(&config.token),
             proxy: Proxy::new(backend.clone(), table.clone(), config.trusted_proxies.clone()),
             external_url,
             metrics_addr: reachable(admin_addr).to_string(),
-            store,
+            records,
+            definitions,
+            upkeep,
             code,
-            vault,
             table,
             changes: reconcile::Changes::default(),
             metrics: metrics.clone(),
@@ -189,22 +221,21 @@ impl Server {
         let (callers, senders) = (TaskTracker::new(), TaskTracker::new());
         records::listen(ingest, &app.config.internal_listen, &senders, &stop_ingest).await?;
 
-        let begun = async {
-            app.table.reload(&*app.store).await?;
-            for row in app.store.all_functions().await? {
+        let loaded = app.table.reload(&*app.definitions).await;
+        let mut background = vec![
+            tokio::spawn(reconcile::clean(app.clone(), stop.clone())),
+            tokio::spawn(reconcile::follow(app.clone(), stop.clone())),
+        ];
+        if let Some(upkeep) = app.upkeep.clone() {
+            loaded.map_err(no_database)?;
+            for row in upkeep.all_functions().await.map_err(no_database)? {
                 app.changes.push(row.function);
             }
-            Ok(())
-        };
-        let begun: Result<(), StoreError> = begun.await;
-        begun.map_err(|source| StartError::Database {
-            database: app.config.database.clone(),
-            source: StoreErrorSource(source),
-        })?;
-        let background = vec![
-            tokio::spawn(reconcile::run(app.clone(), stop.clone())),
-            tokio::spawn(reconcile::clean(app.clone(), stop.clone())),
-        ];
+            background.push(tokio::spawn(reconcile::run(app.clone(), upkeep, stop.clone())));
+        } else if let Err(error) = loaded {
+            // A cluster that is away for a moment: `follow` reads them, and until then `/ready` says no.
+            tracing::warn!(error = %chain(&error), "failed to read the routes, trying again");
+        }
 
         let scopes = [
             (Some(listener), Scope::All { admin: admin.is_none() }),
@@ -265,7 +296,7 @@ impl Server {
         self.close.cancel();
         self.listeners.close();
         self.listeners.wait().await;
-        self.app.store.close().await;
+        self.app.records.close().await;
     }
 }
 

@@ -1,131 +1,38 @@
-//! What is kept: functions, triggers and records in a database, uploaded zips beside it. The only place that speaks SQL.
+//! What is kept in a database: records and tokens always, functions, triggers and secrets where no cluster has them; uploaded zips
+//! beside it. The only place that speaks SQL.
 
 mod code;
 #[cfg(test)]
 mod measure;
 mod postgres;
-mod secrets;
 #[cfg(test)]
 mod several;
 mod sqlite;
 #[cfg(test)]
 mod suite;
 mod tokens;
+mod upkeep;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sless_backend::{CodeRef, FunctionRef};
-use sless_core::{FunctionName, FunctionSettings, HttpTrigger, Namespace, Runtime, TriggerKind, TriggerName};
+use sless_backend::{FunctionRef, Moment};
+use sless_core::{FunctionName, Namespace};
 use uuid::Uuid;
 
 use crate::config::Database;
-use sless_backend::Moment;
+use crate::vault::Vault;
 
 pub use code::DirStore;
 use postgres::PostgresStore;
-pub(crate) use secrets::{SecretRow, Secrets};
+/// Why the store did not do it: one type for all that is kept, wherever it lies.
+pub(crate) use sless_backend::DefinitionError as StoreError;
 use sqlite::SqliteStore;
 pub(crate) use sqlite::snapshot;
 pub(crate) use tokens::{TokenRow, Tokens};
-
-/// Why the store did not do it.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreError {
-    /// The name is taken.
-    #[error("the name is taken")]
-    Exists,
-    /// Another trigger has the host.
-    #[error("the host is taken")]
-    HostTaken,
-    /// Somebody else has written meanwhile.
-    #[error("it has changed since")]
-    Stale,
-    /// What should be changed isn't there.
-    #[error("it is not there")]
-    Gone,
-    /// A function names a secret that isn't there.
-    #[error("there is no secret {0:?}")]
-    NoSecret(String),
-    /// The database is away, full or overloaded: the same again may well work a little later.
-    #[error("{action}")]
-    Away {
-        /// A verb in the present, with its object.
-        action: &'static str,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A fault of ours, or of who has changed the database.
-    #[error("{action}")]
-    Failed {
-        /// A verb in the present, with its object.
-        action: &'static str,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-/// A function as it is kept.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FunctionRow {
-    /// Only grows: the order of creation.
-    pub(crate) id: i64,
-    pub(crate) function: FunctionRef,
-    pub(crate) runtime: Runtime,
-    pub(crate) settings: FunctionSettings,
-    /// Counts every write.
-    pub(crate) version: u64,
-    /// Counts the writes that the backend must hear of.
-    pub(crate) generation: u64,
-    /// The revision that should answer; `None` before the first upload.
-    pub(crate) wanted: Option<String>,
-    /// The revision that answered last.
-    pub(crate) active: Option<String>,
-    pub(crate) deleting: bool,
-    pub(crate) created_at: Moment,
-    pub(crate) updated_at: Moment,
-}
-
-/// A revision as it is kept.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RevisionRow {
-    pub(crate) name: String,
-    pub(crate) settings: FunctionSettings,
-    pub(crate) code: CodeRef,
-    pub(crate) created_at: Moment,
-}
-
-/// What somebody wants a trigger to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TriggerWish {
-    pub(crate) kind: TriggerKind,
-    pub(crate) enabled: bool,
-    pub(crate) function: FunctionName,
-    pub(crate) http: HttpTrigger,
-}
-
-/// A trigger as it is kept.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TriggerRow {
-    /// Only grows: the order of creation.
-    pub(crate) id: i64,
-    pub(crate) namespace: Namespace,
-    pub(crate) name: TriggerName,
-    pub(crate) wish: TriggerWish,
-    pub(crate) version: u64,
-    pub(crate) created_at: Moment,
-    pub(crate) updated_at: Moment,
-}
-
-/// A function that calls may be sent to, for the proxy's table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reachable {
-    pub(crate) function: FunctionRef,
-    /// Its enabled http triggers, in the order of their creation.
-    pub(crate) triggers: Vec<HttpTrigger>,
-}
+pub(crate) use upkeep::{Contents, Upkeep};
 
 /// What one attempt's events tell, so far; those of one batch merged.
 #[derive(Debug, Clone, PartialEq)]
@@ -258,78 +165,44 @@ pub(crate) struct After {
     pub(crate) id: Uuid,
 }
 
-/// Opens the store, and brings its tables up to date.
+/// Opens the database, and brings its tables up to date.
 ///
 /// # Errors
 /// [`StoreError::Away`] if it does not answer; [`StoreError::Failed`] if its tables are of a later version.
-pub(crate) async fn open(database: &Database) -> Result<Arc<dyn Store>, StoreError> {
+pub(crate) async fn open(database: &Database) -> Result<Opened, StoreError> {
     Ok(match database {
-        Database::Sqlite(path) => Arc::new(SqliteStore::open(path).await?),
-        Database::Postgres(url) => Arc::new(PostgresStore::open(url).await?),
+        Database::Sqlite(path) => Opened::Sqlite(SqliteStore::open(path).await?),
+        Database::Postgres(url) => Opened::Postgres(PostgresStore::open(url).await?),
     })
 }
 
-/// What the API keeps. Lists are newest first.
+/// A database, as what it is used for.
+#[derive(Debug, Clone)]
+pub(crate) enum Opened {
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+}
+
+impl Opened {
+    pub(crate) fn records(&self) -> Arc<dyn Records> {
+        match self {
+            Self::Sqlite(store) => Arc::new(store.clone()),
+            Self::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    /// The definitions that lie in it; `vault` has the key of the secrets.
+    pub(crate) fn definitions(&self, vault: Vault) -> Arc<dyn Upkeep> {
+        match self {
+            Self::Sqlite(store) => Arc::new(store.definitions(vault)),
+            Self::Postgres(store) => Arc::new(store.definitions(vault)),
+        }
+    }
+}
+
+/// Records of calls, and tokens: always in the database. Lists are newest first.
 #[async_trait]
-pub(crate) trait Store: Tokens + Secrets + Debug + Send + Sync {
-    async fn insert_function(
-        &self,
-        function: &FunctionRef,
-        runtime: &Runtime,
-        settings: &FunctionSettings,
-    ) -> Result<FunctionRow, StoreError>;
-    async fn function(&self, function: &FunctionRef) -> Result<Option<FunctionRow>, StoreError>;
-    /// Those of a namespace with an id below `below`.
-    async fn functions(
-        &self,
-        namespace: &Namespace,
-        below: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<FunctionRow>, StoreError>;
-    async fn all_functions(&self) -> Result<Vec<FunctionRow>, StoreError>;
-    /// Writes what may change of `row` over the version that it was read as; with a revision, that is kept too.
-    async fn update_function(
-        &self,
-        row: &FunctionRow,
-        revision: Option<&RevisionRow>,
-    ) -> Result<FunctionRow, StoreError>;
-    /// Notes which revision answers. Changes no version: it is nobody's write.
-    async fn set_active(&self, function: &FunctionRef, revision: &str) -> Result<(), StoreError>;
-    async fn remove_function(&self, function: &FunctionRef) -> Result<(), StoreError>;
-    async fn revision(&self, function_id: i64, name: &str) -> Result<Option<RevisionRow>, StoreError>;
-    async fn revisions(&self, function_id: i64) -> Result<Vec<RevisionRow>, StoreError>;
-    /// Forgets all but the newest `keep` revisions, the wanted and the active one, and returns those that went.
-    async fn forget_revisions(&self, function_id: i64, keep: u32) -> Result<Vec<RevisionRow>, StoreError>;
-    /// Every function that is not being deleted, with what lets the public in.
-    async fn reachable(&self) -> Result<Vec<Reachable>, StoreError>;
-
-    /// # Errors
-    /// [`StoreError::Exists`] if the name is taken, [`StoreError::HostTaken`] if another trigger has the host.
-    async fn insert_trigger(
-        &self,
-        namespace: &Namespace,
-        name: &TriggerName,
-        wish: &TriggerWish,
-    ) -> Result<TriggerRow, StoreError>;
-    async fn trigger(
-        &self,
-        namespace: &Namespace,
-        name: &TriggerName,
-    ) -> Result<Option<TriggerRow>, StoreError>;
-    async fn triggers(
-        &self,
-        namespace: &Namespace,
-        below: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<TriggerRow>, StoreError>;
-    /// Writes the wish over the version that `row` was read as.
-    async fn update_trigger(&self, row: &TriggerRow) -> Result<TriggerRow, StoreError>;
-    /// Removes the version that `row` was read as.
-    ///
-    /// # Errors
-    /// [`StoreError::Stale`] if it is another by now, or gone.
-    async fn remove_trigger(&self, row: &TriggerRow) -> Result<(), StoreError>;
-
+pub(crate) trait Records: Tokens + Debug + Send + Sync {
     /// Stores batches in one transaction: each event once, the first `finished` of an attempt counts (but any replaces `lost`).
     /// Stored for good when this returns.
     async fn store_events(&self, batches: HashMap<FunctionRef, Batch>) -> Result<(), StoreError>;

@@ -14,11 +14,8 @@ use chacha20poly1305::{Key, KeyInit, XChaCha20Poly1305, XNonce};
 use sless_backend::Secret;
 use sless_core::{Namespace, SecretName};
 
-use crate::problem::{Code, Problem};
-use crate::store::{SecretRow, Store, StoreError};
+use crate::store::StoreError;
 
-/// The secret of a namespace that its builds are given.
-const PACKAGE_INDEX: &str = "package-index";
 const KEY_BYTES: usize = 32;
 /// So long that a random one never comes twice.
 const NONCE_BYTES: usize = 24;
@@ -64,88 +61,36 @@ impl Vault {
         &self,
         namespace: &Namespace,
         name: &SecretName,
-        values: &BTreeMap<String, String>,
-    ) -> Result<Vec<u8>, Problem> {
+        values: &BTreeMap<String, Secret>,
+    ) -> Result<Vec<u8>, StoreError> {
+        fn failed(source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+            StoreError::Failed { action: "encrypt a secret", source: source.into() }
+        }
         let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce).map_err(|error| Problem::internal("encrypt a secret", &error))?;
-        let text =
-            serde_json::to_vec(values).map_err(|error| Problem::internal("encrypt a secret", &error))?;
+        getrandom::fill(&mut nonce).map_err(failed)?;
+        let values: BTreeMap<&str, &str> = values.iter().map(|(k, v)| (k.as_str(), v.reveal())).collect();
+        let text = serde_json::to_vec(&values).map_err(failed)?;
         // Bound to its name: a row that is copied to another one can't be read there.
         let owner = owner(namespace, name);
         let payload = Payload { msg: &text, aad: owner.as_bytes() };
-        let sealed = self.cipher.encrypt(XNonce::from_slice(&nonce), payload);
-        let sealed = sealed.map_err(|error| Problem::internal("encrypt a secret", &error))?;
+        let sealed = self.cipher.encrypt(XNonce::from_slice(&nonce), payload).map_err(failed)?;
         Ok([&[FORM][..], &nonce, &sealed].concat())
     }
 
     /// What [`Vault::seal`] has sealed with the same key; `None` if it was another key, or the bytes are not the same.
     #[must_use]
-    pub(crate) fn unseal(&self, row: &SecretRow) -> Option<BTreeMap<String, String>> {
-        let (nonce, sealed) = row.sealed.strip_prefix(&[FORM])?.split_at_checked(NONCE_BYTES)?;
-        let owner = owner(&row.namespace, &row.name);
+    pub(crate) fn unseal(
+        &self,
+        namespace: &Namespace,
+        name: &SecretName,
+        sealed: &[u8],
+    ) -> Option<BTreeMap<String, Secret>> {
+        let (nonce, sealed) = sealed.strip_prefix(&[FORM])?.split_at_checked(NONCE_BYTES)?;
+        let owner = owner(namespace, name);
         let payload = Payload { msg: sealed, aad: owner.as_bytes() };
         let text = self.cipher.decrypt(XNonce::from_slice(nonce), payload).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-
-    /// Says so if there are secrets that this key does not open, before a function needs them: a key that was lost is made anew, and
-    /// one that was mixed up looks like any other.
-    ///
-    /// # Errors
-    /// What the store says.
-    pub(crate) async fn check(&self, store: &dyn Store, path: &Path) -> Result<(), StoreError> {
-        let closed = self.unreadable(&store.all_secrets().await?);
-        if !closed.is_empty() {
-            let some = closed.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-            tracing::error!(
-                key = %path.display(),
-                "{} secrets can't be decrypted with this host's key ({some}{}): put the key back that they were set with, or set them anew",
-                closed.len(),
-                if closed.len() > 5 { ", …" } else { "" },
-            );
-        }
-        Ok(())
-    }
-
-    fn unreadable(&self, rows: &[SecretRow]) -> Vec<String> {
-        let closed = rows.iter().filter(|row| self.unseal(row).is_none());
-        closed.map(|row| owner(&row.namespace, &row.name)).collect()
-    }
-
-    /// The variables that these secrets make; of two with the same key the later one counts. What is not there any more (of a
-    /// revision that is not the wanted one) makes none.
-    ///
-    /// # Errors
-    /// If one can't be decrypted, and what the store says.
-    pub(crate) async fn variables(
-        &self,
-        store: &dyn Store,
-        namespace: &Namespace,
-        names: &[SecretName],
-    ) -> Result<BTreeMap<String, Secret>, Problem> {
-        let mut variables = BTreeMap::new();
-        for name in names {
-            let Some(row) = store.secret(namespace, name).await? else { continue };
-            let values = self.unseal(&row).ok_or_else(|| {
-                let says = format!(
-                    "the secret {:?} can't be decrypted with this host's key: set the secret anew, or put the key back that it was set with",
-                    name.as_str()
-                );
-                Problem::new(Code::Internal, says)
-            })?;
-            variables.extend(values.into_iter().map(|(key, value)| (key, Secret::new(value))));
-        }
-        Ok(variables)
-    }
-
-    /// What installers of this namespace's functions are given; nothing if there is no such secret.
-    pub(crate) async fn index(
-        &self,
-        store: &dyn Store,
-        namespace: &Namespace,
-    ) -> Result<BTreeMap<String, Secret>, Problem> {
-        let Ok(name) = PACKAGE_INDEX.parse() else { return Ok(BTreeMap::new()) };
-        self.variables(store, namespace, &[name]).await
+        let values: BTreeMap<String, String> = serde_json::from_slice(&text).ok()?;
+        Some(values.into_iter().map(|(key, value)| (key, Secret::new(value))).collect())
     }
 }
 
@@ -175,20 +120,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use sless_backend::Moment;
-
-    fn row(name: &str, sealed: Vec<u8>) -> SecretRow {
-        SecretRow {
-            id: 1,
-            namespace: "default".parse().unwrap(),
-            name: name.parse().unwrap(),
-            keys: Vec::new(),
-            sealed,
-            version: 1,
-            created_at: Moment(0),
-            updated_at: Moment(0),
-        }
-    }
 
     #[test]
     fn only_the_same_key_opens_the_same_secret() {
@@ -196,26 +127,22 @@ mod tests {
         let path = folder.path().join("key");
         let vault = Vault::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let values = BTreeMap::from([("PASSWORD".to_owned(), "s3cr3t-value".to_owned())]);
-        let of = row("db", Vec::new());
-        let sealed = vault.seal(&of.namespace, &of.name, &values).unwrap();
+        let values = BTreeMap::from([("PASSWORD".to_owned(), Secret::new("s3cr3t-value"))]);
+        let namespace: Namespace = "default".parse().unwrap();
+        let (db, elsewhere) = ("db".parse().unwrap(), "other".parse().unwrap());
+        let sealed = vault.seal(&namespace, &db, &values).unwrap();
         assert!(!sealed.windows(6).any(|part| part == b"s3cr3t"));
-        assert_ne!(vault.seal(&of.namespace, &of.name, &values).unwrap(), sealed, "never the same nonce");
-        assert_eq!(Vault::open(&path).unwrap().unseal(&row("db", sealed.clone())), Some(values));
-        assert_eq!(vault.unseal(&row("other", sealed.clone())), None);
+        assert_ne!(vault.seal(&namespace, &db, &values).unwrap(), sealed, "never the same nonce");
+        assert_eq!(Vault::open(&path).unwrap().unseal(&namespace, &db, &sealed), Some(values));
+        assert_eq!(vault.unseal(&namespace, &elsewhere, &sealed), None);
         for n in 0..sealed.len() {
             let mut bent = sealed.clone();
             bent[n] ^= 1;
-            assert_eq!(vault.unseal(&row("db", bent)), None, "byte {n}");
+            assert_eq!(vault.unseal(&namespace, &db, &bent), None, "byte {n}");
         }
-        assert_eq!(vault.unseal(&row("db", sealed[..10].to_vec())), None);
+        assert_eq!(vault.unseal(&namespace, &db, &sealed[..10]), None);
         let other = Vault::open(&folder.path().join("other")).unwrap();
-        let rows = [row("db", sealed.clone()), row("other", sealed.clone())];
-        assert_eq!(
-            (vault.unreadable(&rows), other.unreadable(&rows).len()),
-            (vec!["default/other".to_owned()], 2)
-        );
-        assert_eq!(other.unseal(&row("db", sealed)), None);
+        assert_eq!(other.unseal(&namespace, &db, &sealed), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sless_api::{ApiConfig, Database, Listen, Server};
+use sless_api::{ApiConfig, Database, Listen, Platform, Server};
 use sless_backend::Secret;
 use sless_backend_local::{Layout, LocalBackend, LocalConfig};
 use sless_builder::HostEnvironment;
@@ -97,7 +97,6 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
             Some(url) => Database::Postgres(Secret::new(url)),
             None => Database::Sqlite(private.join("sless.db")),
         },
-        secrets_key: private.join("secrets.key"),
         temp_dir: data.uploads()?,
         max_upload_bytes: settings.max_upload_bytes,
         retention: Duration::from_secs(u64::from(settings.retention_days) * 24 * 60 * 60),
@@ -126,7 +125,9 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         free.map_err(|e| CliError::Host(format!("cannot listen on {}: {e}", settings.api_listen)))?;
         data.keep_url(&url_of(settings.api_listen))?;
     }
-    let server = match Server::start(config, Arc::new(backend), code).await {
+    let platform =
+        Platform::Here { backend: Arc::new(backend), code, secrets_key: private.join("secrets.key") };
+    let server = match Server::start(config, platform).await {
         Ok(server) => server,
         Err(error) => {
             data.forget_url();

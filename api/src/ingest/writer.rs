@@ -7,7 +7,7 @@ use sless_backend::FunctionRef;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::store::{Batch, Store, StoreError};
+use crate::store::{Batch, Records, StoreError};
 
 /// Batches that may wait; more senders wait for their turn.
 const WAITING: usize = 256;
@@ -27,7 +27,7 @@ pub(crate) type WriterTask = JoinHandle<()>;
 
 impl Writer {
     /// `stored` hears of each commit.
-    pub(crate) fn start(store: Arc<dyn Store>, stored: watch::Sender<()>) -> (Self, WriterTask) {
+    pub(crate) fn start(store: Arc<dyn Records>, stored: watch::Sender<()>) -> (Self, WriterTask) {
         let (queue, waiting) = mpsc::channel(WAITING);
         (Self { queue }, tokio::spawn(run(store, waiting, stored)))
     }
@@ -45,7 +45,7 @@ impl Writer {
 }
 
 async fn run(
-    store: Arc<dyn Store>,
+    store: Arc<dyn Records>,
     mut waiting: mpsc::Receiver<(FunctionRef, Batch, Answer)>,
     stored: watch::Sender<()>,
 ) {

@@ -49,7 +49,8 @@ impl Proxy {
         let Some(uri) = below(&what.path, query) else {
             return Sent::Refused("its path is not valid".to_owned());
         };
-        let call = Call { method: what.method.clone(), uri, headers: self.headers(what), trailers: false };
+        let call =
+            Call { method: what.method.clone(), uri, headers: self.headers(function, what), trailers: false };
         let response = match self.pass_on(function, call, CallBody::whole(what.body.clone()), endpoints).await
         {
             Ok(response) => response,
@@ -69,7 +70,7 @@ impl Proxy {
         }
     }
 
-    fn headers(&self, what: &Detached) -> HeaderMap {
+    fn headers(&self, function: &FunctionRef, what: &Detached) -> HeaderMap {
         let mut all = what.headers.clone();
         // Whom it came from at that time is in the list that the proxy made then.
         let list = all.get("x-forwarded-for").and_then(|list| list.to_str().ok());
@@ -92,7 +93,7 @@ impl Proxy {
         if let Some(client) = client {
             ours("x-sless-client-ip", &client.to_string());
         }
-        all.insert("x-sless-proxy-token", headers::secret(&self.backend.proxy_token()));
+        all.insert("x-sless-proxy-token", headers::secret(&self.backend.proxy_token(function)));
         all
     }
 }

@@ -2,11 +2,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use sless_backend::FunctionRef;
+use sless_backend::{DefinitionError, Definitions, FunctionRef, Reachable};
 use sless_core::HttpTrigger;
 use tokio::sync::Mutex;
-
-use crate::store::{Reachable, Store, StoreError};
 
 /// A function that can be called.
 #[derive(Debug)]
@@ -66,10 +64,10 @@ impl Table {
     }
 
     /// To be called after each change of functions or triggers, before its caller hears of it.
-    pub(crate) async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
+    pub(crate) async fn reload(&self, definitions: &dyn Definitions) -> Result<(), DefinitionError> {
         let _alone = self.loading.lock().await;
         let mut routes = Routes::default();
-        store.reachable().await?.into_iter().for_each(|reachable| routes.add(reachable));
+        definitions.reachable().await?.into_iter().for_each(|reachable| routes.add(reachable));
         self.routes.store(Arc::new(routes));
         Ok(())
     }

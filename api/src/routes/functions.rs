@@ -4,14 +4,13 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
-use sless_backend::{CodeRef, FunctionRef};
+use sless_backend::{CodeRef, FunctionChange, FunctionRef, FunctionRow, Moment, RevisionRow};
 use sless_core::{FunctionSettings, Runtime, SETTINGS, revision_name};
 
 use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
-use crate::store::{FunctionRow, RevisionRow, StoreError};
-use sless_backend::Moment;
+use crate::store::StoreError;
 
 /// Given by `GET`, ignored when they come back.
 const READ_ONLY: &[&str] = &[
@@ -33,7 +32,7 @@ const TRIES: usize = 8;
 
 pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): RawQuery) -> Answer {
     let page = input::Page::parse(query.as_deref(), "f")?;
-    let rows = app.store.functions(&entered.0, page.below, page.limit + 1).await?;
+    let rows = app.definitions.functions(&entered.namespace, page.below, page.limit + 1).await?;
     let (rows, next) = page.cut(rows, |row| row.id);
     let mut items = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -44,8 +43,10 @@ pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): 
 
 pub(super) async fn create(State(app): Shared, entered: Entered, body: Body) -> Answer {
     let object = input::object(body).await?;
-    let function = FunctionRef { namespace: entered.0, name: input::name(&object)?.parse()? };
+    let name = input::name(&object)?.parse()?;
     let (runtime, settings) = parse(&app, &object, None)?;
+    entered.to_write(&app).await?;
+    let function = FunctionRef { namespace: entered.namespace, name };
     let row = insert(&app, &function, &runtime, &settings).await?;
     render::one(StatusCode::CREATED, &row, &render::function(&app, &row).await?)
 }
@@ -63,15 +64,16 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let function = FunctionRef { namespace: entered.0, name: name.parse()? };
+    let function = FunctionRef { namespace: entered.namespace.clone(), name: name.parse()? };
     let object = input::object(body).await?;
     input::same_name(&object, &name)?;
     for _ in 0..TRIES {
-        let Some(row) = app.store.function(&function).await? else {
+        let Some(row) = app.definitions.function(&function).await? else {
             if headers.contains_key(http::header::IF_MATCH) {
                 return Err(Problem::stale());
             }
             let (runtime, settings) = parse(&app, &object, None)?;
+            entered.to_write(&app).await?;
             match insert(&app, &function, &runtime, &settings).await {
                 Err(problem) if problem.code == Code::AlreadyExists => continue,
                 other => {
@@ -132,17 +134,13 @@ pub(super) async fn delete(
     for _ in 0..TRIES {
         let row = app.function(&function).await?;
         input::check_if_match(&headers, &row)?;
-        let changed = if row.deleting {
-            Ok(row)
-        } else {
-            app.store.update_function(&FunctionRow { deleting: true, ..row }, None).await
-        };
+        let changed = if row.deleting { Ok(row) } else { app.definitions.delete_function(&row).await };
         match changed {
             Err(StoreError::Stale) => {}
             other => {
                 let row = other?;
                 app.reload_routes().await?;
-                app.changes.push(function);
+                app.tell(function);
                 return render::one(StatusCode::ACCEPTED, &row, &render::function(&app, &row).await?);
             }
         }
@@ -161,7 +159,7 @@ async fn insert(
     runtime: &Runtime,
     settings: &FunctionSettings,
 ) -> Result<FunctionRow, Problem> {
-    let inserted = app.store.insert_function(function, runtime, settings).await;
+    let inserted = app.definitions.insert_function(function, runtime, settings).await;
     let row = inserted.map_err(|error| match error {
         StoreError::Exists => Problem::new(
             Code::AlreadyExists,
@@ -220,27 +218,22 @@ pub(super) async fn write(
         return Err(Problem::new(Code::Conflict, "the function is being deleted"));
     }
     let known = match &row.wanted {
-        Some(wanted) => app.store.revision(row.id, wanted).await?,
+        Some(wanted) => app.definitions.revision(&row, wanted).await?,
         None => None,
     };
     let changed = row.settings != settings || code.is_some();
-    let mut row = FunctionRow { settings, ..row };
     let revision = code.or(known.map(|r| r.code)).map(|code| RevisionRow {
-        name: revision_name(&row.runtime, &row.settings, &code.content_sha256),
-        settings: row.settings.clone(),
+        name: revision_name(&row.runtime, &settings, &code.content_sha256),
+        settings: settings.clone(),
         code,
+        image: None,
         created_at: Moment::now(),
     });
-    if let Some(revision) = &revision
-        && changed
-    {
-        row.wanted = Some(revision.name.clone());
-        row.generation += 1;
-    }
-    match app.store.update_function(&row, revision.as_ref().filter(|_| changed)).await {
+    let change = FunctionChange { settings, wanted: revision.filter(|_| changed) };
+    match app.definitions.change_function(&row, &change).await {
         Ok(row) => {
             if changed && row.wanted.is_some() {
-                app.changes.push(row.function.clone());
+                app.tell(row.function.clone());
             }
             Ok(Some(row))
         }

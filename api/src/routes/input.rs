@@ -8,9 +8,10 @@ use http::HeaderMap;
 use http::header::{ETAG, HeaderValue, IF_MATCH};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
+use sless_backend::{FunctionRow, SecretRow, TriggerRow};
 
 use crate::problem::{Code, Problem};
-use crate::store::{FunctionRow, SecretRow, TokenRow, TriggerRow};
+use crate::store::TokenRow;
 
 /// Largest JSON body.
 const MAX_JSON: usize = 1 << 20;

@@ -61,7 +61,7 @@ pub(super) async fn list(
         })?),
     };
     app.function(&function).await?;
-    let mut rows = app.store.invocations(&function, &filter, after, limit + 1).await?;
+    let mut rows = app.records.invocations(&function, &filter, after, limit + 1).await?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);
     let next = rows
@@ -80,14 +80,17 @@ fn after(parts: &[String]) -> Option<After> {
 pub(super) async fn record(app: &App, entered: &Entered, id: &str) -> Result<InvocationRow, Problem> {
     let not_there = || entered.no("invocation", id);
     let id: Uuid = id.parse().map_err(|_| not_there())?;
-    app.store.invocation(&entered.0, id).await?.ok_or_else(not_there)
+    app.records.invocation(&entered.namespace, id).await?.ok_or_else(not_there)
 }
 
 pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, id)): Two) -> Answer {
     let row = record(&app, &entered, &id).await?;
     let mut object = render::invocation(&row);
-    let earlier =
-        if row.attempt > 1 { app.store.earlier_attempts(&entered.0, row.id).await? } else { Vec::new() };
+    let earlier = if row.attempt > 1 {
+        app.records.earlier_attempts(&entered.namespace, row.id).await?
+    } else {
+        Vec::new()
+    };
     // As it came from the supervisor; what is no JSON by now is shown as nothing, the rest of the record all the same.
     let kept = |text: &Option<String>| {
         text.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or(Value::Null)

@@ -48,8 +48,9 @@ pub(crate) async fn call(
 
 /// The function, if the caller may call it: what the guard of the router does for others.
 async fn function(app: &App, target: &Target, headers: &HeaderMap) -> Result<FunctionRef, Problem> {
-    let caller = app.auth.caller(&*app.store, headers).await?;
-    Entered(caller.enter(&target.ns, operations::INVOKE)?).function(&target.name)
+    let caller = app.auth.caller(&*app.records, headers).await?;
+    let namespace = caller.enter(&target.ns, operations::INVOKE)?;
+    Entered { namespace, makes: caller.namespace.is_none() }.function(&target.name)
 }
 
 fn refuse(problem: &Problem) -> Response<ResponseBody> {

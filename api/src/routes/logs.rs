@@ -47,11 +47,11 @@ pub(super) async fn of_invocation(
     let last = form.comes_back(OfInvocation::of(&headers));
     if follow && row.status.is_none() {
         let (response, live) = Live::start(app, form);
-        tokio::spawn(live::invocation(live, entered.0, row.id, last));
+        tokio::spawn(live::invocation(live, entered.namespace, row.id, last));
         return Ok(response);
     }
     let beyond = last.filter(|last| last.attempt == row.attempt).and_then(OfInvocation::before);
-    let rows = app.store.log_lines(&entered.0, row.id, row.attempt, beyond).await?;
+    let rows = app.records.log_lines(&entered.namespace, row.id, row.attempt, beyond).await?;
     let lines = OfInvocation::lines(&rows, row.attempt, last);
     if last.is_some() && lines.is_empty() && row.status.is_some() {
         return Ok(Form::nothing_more());
@@ -77,7 +77,7 @@ pub(super) async fn of_function(
         return Ok(form.whole(&last_lines(&app, &function, tail, i64::MAX).await?));
     }
     // Where "from now on" begins, before the lines up to there are gathered: none is missed and none comes twice.
-    let now = app.store.log_end().await?;
+    let now = app.records.log_end().await?;
     let (first, from) = match (form.comes_back(OfFunction::of(&headers)), params.get("tail")) {
         (Some(last), _) => (Vec::new(), last),
         (None, Some(_)) => (last_lines(&app, &function, tail, now).await?, OfFunction::end(now)),
@@ -93,13 +93,13 @@ async fn last_lines(app: &App, function: &FunctionRef, tail: usize, end: i64) ->
     let mut found = VecDeque::new();
     let mut after = None;
     'pages: loop {
-        let rows = app.store.invocations(function, &InvocationFilter::default(), after, PAGE).await?;
+        let rows = app.records.invocations(function, &InvocationFilter::default(), after, PAGE).await?;
         for row in &rows {
             // Still running, it may have written; ended without a byte, it has not.
             if row.log_bytes == Some(0) {
                 continue;
             }
-            let rows = app.store.log_lines(&function.namespace, row.id, row.attempt, None).await?;
+            let rows = app.records.log_lines(&function.namespace, row.id, row.attempt, None).await?;
             let known = rows.iter().filter(|row| row.place <= end);
             let lines = known.flat_map(|row| OfFunction::lines(row, OfFunction::end(0)));
             for line in lines.collect::<Vec<_>>().into_iter().rev() {

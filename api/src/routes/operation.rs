@@ -146,7 +146,7 @@ async fn guard(
 ) -> Response {
     let (mut parts, body) = request.into_parts();
     let entered = async {
-        let caller = app.auth.caller(&*app.store, &parts.headers).await?;
+        let caller = app.auth.caller(&*app.records, &parts.headers).await?;
         let Access::Role(role) = access else { return Ok((caller, None)) };
         let odd = || Problem::not_found(format!("such address: {:?}", parts.uri.path()));
         let params = params.map_err(|_| odd())?;
@@ -158,7 +158,8 @@ async fn guard(
         Ok((caller, namespace)) => {
             parts.extensions.insert(caller.clone());
             if let Some(namespace) = namespace {
-                parts.extensions.insert(super::Entered(namespace));
+                let makes = caller.namespace.is_none();
+                parts.extensions.insert(super::Entered { namespace, makes });
             }
             let mut response = next.run(Request::from_parts(parts, body)).await;
             // For the log of requests.

@@ -7,14 +7,13 @@ use http::header::{CONTENT_TYPE, ETAG, HeaderValue};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use sless_backend::{BuildStatus, Generation};
+use sless_backend::{BuildStatus, FunctionRow, Generation, Moment, TriggerRow};
 use sless_core::{Digest, Phase};
 
 use super::input::{Version, etag};
 use crate::app::App;
 use crate::problem::Problem;
-use crate::store::{FunctionRow, InvocationRow, TriggerRow};
-use sless_backend::Moment;
+use crate::store::InvocationRow;
 
 /// A JSON answer.
 pub(super) fn json_response(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {
@@ -93,7 +92,7 @@ pub(super) async fn function(app: &App, row: &FunctionRow) -> Result<Value, Prob
     let message = message.or_else(|| app.changes.trouble(&row.function).filter(|_| phase == Phase::Pending));
     let active = status.and_then(|s| s.active_revision).or_else(|| row.active.clone());
     let revision = match &active {
-        Some(name) => app.store.revision(row.id, name).await?,
+        Some(name) => app.definitions.revision(row, name).await?,
         None => None,
     };
     let answers = !app.backend.endpoints(&row.function).is_empty();
@@ -115,7 +114,7 @@ pub(super) async fn function(app: &App, row: &FunctionRow) -> Result<Value, Prob
         "revision": active,
         "code_sha256": revision.as_ref().map(|r| r.code.sha256),
         "content_sha256": revision.as_ref().map(|r| r.code.content_sha256),
-        "image": null,
+        "image": revision.as_ref().and_then(|r| r.image.as_deref()),
         "conditions": [built(app.backend.build(&row.function).as_ref()), ready],
         "created_at": row.created_at,
         "updated_at": row.updated_at,
@@ -140,11 +139,11 @@ pub(super) fn trigger(app: &App, row: &TriggerRow, there: bool) -> Value {
         "type": row.wish.kind,
         "enabled": row.wish.enabled,
         "function": function,
-        "active": row.wish.enabled && there,
+        "active": row.wish.enabled && there && row.trouble.is_none(),
         "url": url,
         "last_fired_at": null,
         "next_fire_at": null,
-        "message": if there { None } else { Some(format!("there is no function {function:?}")) },
+        "message": if there { row.trouble.clone() } else { Some(format!("there is no function {function:?}")) },
         "created_at": row.created_at,
         "updated_at": row.updated_at,
     });

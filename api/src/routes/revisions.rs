@@ -4,12 +4,12 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
+use sless_backend::{FunctionChange, FunctionRow, Moment, RevisionRow};
 
 use super::{Answer, Entered, Shared, Two, functions, input, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
-use crate::store::{FunctionRow, RevisionRow, StoreError};
-use sless_backend::Moment;
+use crate::store::StoreError;
 
 const TRIES: usize = 8;
 
@@ -31,7 +31,7 @@ pub(super) async fn list(
     let row = app.function(&function).await?;
     let active = app.backend.status(&function).and_then(|s| s.active_revision).or_else(|| row.active.clone());
     // There are few: they are cut into pages only because every list is.
-    let mut rows = app.store.revisions(row.id).await?;
+    let mut rows = app.definitions.revisions(&row).await?;
     let place = |row: &RevisionRow| (row.created_at, row.name.clone());
     rows.sort_by_key(|row| std::cmp::Reverse(place(row)));
     rows.retain(|row| after.as_ref().is_none_or(|after| place(row) < *after));
@@ -64,7 +64,7 @@ pub(super) async fn named(
 ) -> Result<Option<RevisionRow>, Problem> {
     input::only_known(object, |field| field == "revision")?;
     let Some(name) = input::string(object, "revision")? else { return Ok(None) };
-    let found = app.store.revision(row.id, name).await?;
+    let found = app.definitions.revision(row, name).await?;
     found.map(Some).ok_or_else(|| {
         let text = format!("revision: function {:?} has no revision {name:?}", row.function.name.as_str());
         Problem::invalid("revision", text)
@@ -95,9 +95,8 @@ pub(super) async fn rollback(
         input::check_if_match(&headers, &row)?;
         let settings = row.settings.clone().with_revised_of(&revision.settings);
         // Also when it is wanted already: it may have failed, and then it is tried once more.
-        let generation = row.generation + 1;
-        let wished = FunctionRow { settings, wanted: Some(revision.name), generation, ..row };
-        match app.store.update_function(&wished, None).await {
+        let change = FunctionChange { settings, wanted: Some(revision) };
+        match app.definitions.change_function(&row, &change).await {
             Err(StoreError::Stale) => {}
             Err(StoreError::NoSecret(name)) => {
                 let text = format!("revision: it names the secret {name:?}, which is not there any more");
@@ -105,7 +104,7 @@ pub(super) async fn rollback(
             }
             written => {
                 let row = written?;
-                app.changes.push(function);
+                app.tell(function);
                 return render::one(StatusCode::ACCEPTED, &row, &render::function(&app, &row).await?);
             }
         }

@@ -81,8 +81,8 @@ fn again(row: &InvocationRow) -> Result<Detached, Problem> {
 pub(super) async fn replay(State(app): Shared, entered: Entered, Path((_, id)): Two, body: Body) -> Answer {
     let row = invocations::record(&app, &entered, &id).await?;
     let object = input::optional_object(body).await?;
-    let function = FunctionRef { namespace: entered.0.clone(), name: row.function.clone() };
-    let owner = app.store.function(&function).await?.filter(|owner| !owner.deleting);
+    let function = FunctionRef { namespace: entered.namespace.clone(), name: row.function.clone() };
+    let owner = app.definitions.function(&function).await?.filter(|owner| !owner.deleting);
     let owner = owner.ok_or_else(|| conflict("its function is not there any more"))?;
     let named = revisions::named(&app, &owner, &object).await?;
     let what = again(&row)?;
@@ -113,8 +113,8 @@ pub(super) async fn replay(State(app): Shared, entered: Entered, Path((_, id)): 
 /// Ends a call that waits or runs.
 pub(super) async fn cancel(State(app): Shared, entered: Entered, Path((_, id)): Two) -> Answer {
     let mut row = invocations::record(&app, &entered, &id).await?;
-    let function = FunctionRef { namespace: entered.0.clone(), name: row.function.clone() };
-    let token = app.backend.proxy_token();
+    let function = FunctionRef { namespace: entered.namespace.clone(), name: row.function.clone() };
+    let token = app.backend.proxy_token(&function);
     for look in 0..LOOKS {
         if look > 0 {
             tokio::time::sleep(LOOK_EVERY).await;

@@ -7,13 +7,14 @@ use axum::extract::{Path, RawQuery, State};
 use http::header::IF_MATCH;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use sless_backend::{Secret, SecretRow};
 use sless_core::{SecretName, variables};
 
 use super::tokens::no_content;
 use super::{Answer, Entered, Shared, Two, functions, input, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
-use crate::store::{SecretRow, StoreError};
+use crate::store::StoreError;
 
 /// Given by `GET`, ignored when they come back.
 const READ_ONLY: &[&str] = &["namespace", "keys", "created_at", "updated_at"];
@@ -32,12 +33,12 @@ fn rendered(row: &SecretRow) -> Value {
 
 async fn secret(app: &App, entered: &Entered, name: &str) -> Result<SecretRow, Problem> {
     let parsed: SecretName = entered.named("secret", name)?;
-    app.store.secret(&entered.0, &parsed).await?.ok_or_else(|| entered.no("secret", name))
+    app.definitions.secret(&entered.namespace, &parsed).await?.ok_or_else(|| entered.no("secret", name))
 }
 
 pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): RawQuery) -> Answer {
     let page = input::Page::parse(query.as_deref(), "s")?;
-    let rows = app.store.secrets(&entered.0, page.below, page.limit + 1).await?;
+    let rows = app.definitions.secrets(&entered.namespace, page.below, page.limit + 1).await?;
     let (rows, next) = page.cut(rows, |row| row.id);
     render::list(rows.iter().map(rendered).collect(), next)
 }
@@ -59,15 +60,14 @@ pub(super) async fn put(
     input::only_known(&object, |field| matches!(field, "name" | "data") || READ_ONLY.contains(&field))?;
     input::same_name(&object, name.as_str())?;
     let data = object.get("data").ok_or_else(|| Problem::invalid("data", "data: is missing"))?;
-    let values = variables("data", data)?;
-    let keys: Vec<String> = values.keys().cloned().collect();
-    let sealed = app.vault.seal(&entered.0, &name, &values)?;
+    let values = variables("data", data)?.into_iter().map(|(key, value)| (key, Secret::new(value))).collect();
     for _ in 0..TRIES {
-        let Some(row) = app.store.secret(&entered.0, &name).await? else {
+        let Some(row) = app.definitions.secret(&entered.namespace, &name).await? else {
             if headers.contains_key(IF_MATCH) {
                 return Err(Problem::stale());
             }
-            match app.store.insert_secret(&entered.0, &name, &keys, &sealed).await {
+            entered.to_write(&app).await?;
+            match app.definitions.insert_secret(&entered.namespace, &name, &values).await {
                 Err(StoreError::Exists) => continue,
                 other => {
                     let row = other?;
@@ -76,7 +76,7 @@ pub(super) async fn put(
             }
         };
         input::check_if_match(&headers, &row)?;
-        match replace(&app, row, &keys, &sealed, &values).await {
+        match replace(&app, &row, &values).await {
             Err(StoreError::Stale) if headers.contains_key(IF_MATCH) => return Err(Problem::stale()),
             Err(StoreError::Stale) => {}
             other => {
@@ -90,19 +90,12 @@ pub(super) async fn put(
 
 async fn replace(
     app: &App,
-    row: SecretRow,
-    keys: &[String],
-    sealed: &[u8],
-    values: &BTreeMap<String, String>,
+    row: &SecretRow,
+    values: &BTreeMap<String, Secret>,
 ) -> Result<SecretRow, StoreError> {
-    // The same values again need no new workers.
-    if app.vault.unseal(&row).as_ref() == Some(values) {
-        return Ok(row);
-    }
-    let wanted = SecretRow { keys: keys.to_vec(), sealed: sealed.to_vec(), ..row };
-    let (row, functions) = app.store.update_secret(&wanted).await?;
+    let (row, functions) = app.definitions.change_secret(row, values).await?;
     for function in functions {
-        app.changes.push(function);
+        app.tell(function);
     }
     Ok(row)
 }
@@ -116,7 +109,7 @@ pub(super) async fn delete(
     for _ in 0..TRIES {
         let row = secret(&app, &entered, &name).await?;
         input::check_if_match(&headers, &row)?;
-        match app.store.remove_secret(&row).await {
+        match app.definitions.remove_secret(&row).await {
             Err(StoreError::Stale) if headers.contains_key(IF_MATCH) => return Err(Problem::stale()),
             Err(StoreError::Stale) => {}
             other => {

@@ -26,7 +26,8 @@ pub(super) async fn ready(State(app): Shared) -> Answer {
     if app.is_draining() {
         return render::json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "draining"}));
     }
-    app.store.ping().await?;
+    app.records.ping().await?;
+    app.definitions.ping().await?;
     render::json_response(StatusCode::OK, &json!({"status": "ok"}))
 }
 
@@ -66,7 +67,7 @@ pub(super) async fn function_metrics(
     let endpoint = endpoints.get(n).ok_or_else(not_there)?;
     let asked = tokio::time::timeout(
         std::time::Duration::from_secs(5),
-        ask_admin(endpoint, "/metrics", &app.backend.proxy_token()),
+        ask_admin(endpoint, "/metrics", &app.backend.proxy_token(&route.function)),
     )
     .await;
     match asked {

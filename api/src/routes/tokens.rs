@@ -55,12 +55,12 @@ fn end(object: &Map<String, Value>, now: Moment) -> Result<Option<Moment>, Probl
 
 async fn token(app: &App, entered: &Entered, name: &str) -> Result<TokenRow, Problem> {
     let parsed: TokenName = entered.named("token", name)?;
-    app.store.token(&entered.0, &parsed).await?.ok_or_else(|| entered.no("token", name))
+    app.records.token(&entered.namespace, &parsed).await?.ok_or_else(|| entered.no("token", name))
 }
 
 pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): RawQuery) -> Answer {
     let page = input::Page::parse(query.as_deref(), "k")?;
-    let rows = app.store.tokens(&entered.0, page.below, page.limit + 1).await?;
+    let rows = app.records.tokens(&entered.namespace, page.below, page.limit + 1).await?;
     let (rows, next) = page.cut(rows, |row| row.id);
     render::list(rows.iter().map(rendered).collect(), next)
 }
@@ -74,7 +74,8 @@ pub(super) async fn create(State(app): Shared, entered: Entered, body: Body) -> 
     let role = role(&object)?;
     let expires_at = end(&object, Moment::now())?;
     let fresh = Fresh::make()?;
-    let inserted = app.store.insert_token(&entered.0, &name, role, &fresh.hash, expires_at).await;
+    entered.to_write(&app).await?;
+    let inserted = app.records.insert_token(&entered.namespace, &name, role, &fresh.hash, expires_at).await;
     let row = inserted.map_err(|error| match error {
         StoreError::Exists => Problem::new(
             Code::AlreadyExists,
@@ -104,7 +105,7 @@ pub(super) async fn delete(
 ) -> Answer {
     let row = token(&app, &entered, &name).await?;
     input::check_if_match(&headers, &row)?;
-    match app.store.remove_token(&row).await {
+    match app.records.remove_token(&row).await {
         Err(StoreError::Gone) => Err(entered.no("token", &name)),
         other => {
             other?;

@@ -5,13 +5,13 @@ use axum::extract::{Path, RawQuery, State};
 use http::header::IF_MATCH;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
-use sless_backend::FunctionRef;
+use sless_backend::{FunctionRef, TriggerRow, TriggerWish};
 use sless_core::{FunctionName, HttpTrigger, Namespace, TriggerKind, TriggerName};
 
 use super::{Answer, Entered, Shared, Two, functions, input, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
-use crate::store::{StoreError, TriggerRow, TriggerWish};
+use crate::store::StoreError;
 
 /// Given by `GET`, ignored when they come back.
 const READ_ONLY: &[&str] =
@@ -49,7 +49,7 @@ fn no_function(name: &str) -> Problem {
 
 async fn is_there(app: &App, namespace: &Namespace, name: &FunctionName) -> Result<bool, Problem> {
     let function = FunctionRef { namespace: namespace.clone(), name: name.clone() };
-    Ok(app.store.function(&function).await?.is_some_and(|row| !row.deleting))
+    Ok(app.definitions.function(&function).await?.is_some_and(|row| !row.deleting))
 }
 
 /// A body that names a function must name one that is there.
@@ -59,7 +59,7 @@ async fn check_function(app: &App, namespace: &Namespace, name: &FunctionName) -
 
 async fn trigger(app: &App, entered: &Entered, name: &str) -> Result<TriggerRow, Problem> {
     let parsed: TriggerName = entered.named("trigger", name)?;
-    app.store.trigger(&entered.0, &parsed).await?.ok_or_else(|| entered.no("trigger", name))
+    app.definitions.trigger(&entered.namespace, &parsed).await?.ok_or_else(|| entered.no("trigger", name))
 }
 
 async fn rendered(app: &App, row: &TriggerRow) -> Result<Value, Problem> {
@@ -73,7 +73,7 @@ async fn shown(app: &App, status: StatusCode, row: &TriggerRow) -> Answer {
 
 pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): RawQuery) -> Answer {
     let page = input::Page::parse(query.as_deref(), "t")?;
-    let rows = app.store.triggers(&entered.0, page.below, page.limit + 1).await?;
+    let rows = app.definitions.triggers(&entered.namespace, page.below, page.limit + 1).await?;
     let (rows, next) = page.cut(rows, |row| row.id);
     let mut items = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -84,11 +84,12 @@ pub(super) async fn list(State(app): Shared, entered: Entered, RawQuery(query): 
 
 async fn insert(
     app: &App,
-    namespace: &Namespace,
+    entered: &Entered,
     name: &TriggerName,
     wish: &TriggerWish,
 ) -> Result<TriggerRow, Problem> {
-    let inserted = app.store.insert_trigger(namespace, name, wish).await;
+    entered.to_write(app).await?;
+    let inserted = app.definitions.insert_trigger(&entered.namespace, name, wish).await;
     let row = inserted.map_err(|error| match error {
         StoreError::Exists => Problem::new(
             Code::AlreadyExists,
@@ -110,7 +111,7 @@ async fn write(
     if wish.kind != row.wish.kind {
         return Err(Problem::invalid("type", "type: can't be changed; make a trigger with another name"));
     }
-    match app.store.update_trigger(&TriggerRow { wish, ..row }).await {
+    match app.definitions.change_trigger(&row, &wish).await {
         Ok(row) => {
             app.reload_routes().await?;
             Ok(Some(row))
@@ -121,12 +122,12 @@ async fn write(
     }
 }
 
-pub(super) async fn create(State(app): Shared, Entered(namespace): Entered, body: Body) -> Answer {
+pub(super) async fn create(State(app): Shared, entered: Entered, body: Body) -> Answer {
     let object = input::object(body).await?;
     let name: TriggerName = input::name(&object)?.parse()?;
     let wish = parse(&app, &object)?;
-    check_function(&app, &namespace, &wish.function).await?;
-    let row = insert(&app, &namespace, &name, &wish).await?;
+    check_function(&app, &entered.namespace, &wish.function).await?;
+    let row = insert(&app, &entered, &name, &wish).await?;
     shown(&app, StatusCode::CREATED, &row).await
 }
 
@@ -137,7 +138,7 @@ pub(super) async fn read(State(app): Shared, entered: Entered, Path((_, name)): 
 
 pub(super) async fn put(
     State(app): Shared,
-    Entered(namespace): Entered,
+    entered: Entered,
     Path((_, name)): Two,
     headers: HeaderMap,
     body: Body,
@@ -147,12 +148,12 @@ pub(super) async fn put(
     input::same_name(&object, name.as_str())?;
     let wish = parse(&app, &object)?;
     for _ in 0..TRIES {
-        check_function(&app, &namespace, &wish.function).await?;
-        let Some(row) = app.store.trigger(&namespace, &name).await? else {
+        check_function(&app, &entered.namespace, &wish.function).await?;
+        let Some(row) = app.definitions.trigger(&entered.namespace, &name).await? else {
             if headers.contains_key(IF_MATCH) {
                 return Err(Problem::stale());
             }
-            match insert(&app, &namespace, &name, &wish).await {
+            match insert(&app, &entered, &name, &wish).await {
                 Err(problem) if problem.code == Code::AlreadyExists => continue,
                 other => return shown(&app, StatusCode::CREATED, &other?).await,
             }
@@ -206,7 +207,7 @@ pub(super) async fn delete(
     for _ in 0..TRIES {
         let row = trigger(&app, &entered, &name).await?;
         input::check_if_match(&headers, &row)?;
-        match app.store.remove_trigger(&row).await {
+        match app.definitions.remove_trigger(&row).await {
             Err(StoreError::Stale) if headers.contains_key(IF_MATCH) => return Err(Problem::stale()),
             Err(StoreError::Stale) => {}
             other => {

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use sless_backend::{CodeRef, FunctionRef};
+use sless_backend::{CodeRef, FunctionRef, FunctionRow};
 use sless_builder::{Limits, candidates, inspect};
 use sless_core::Digest;
 use tempfile::NamedTempFile;
@@ -18,7 +18,6 @@ use tempfile::NamedTempFile;
 use super::{Answer, Entered, Shared, Two, functions, render};
 use crate::app::App;
 use crate::problem::{Code, Problem};
-use crate::store::FunctionRow;
 
 const TRIES: usize = 8;
 

@@ -20,7 +20,8 @@ fn batch(attempts: Vec<Attempt>, logs: Vec<LogLines>) -> HashMap<FunctionRef, Ba
 #[tokio::test]
 async fn of_some_that_start_at_once_one_makes_the_tables() {
     in_postgres(async |place| {
-        let stores = tokio::join!(place.open(), place.open(), place.open(), place.open());
+        let open = || place.definitions();
+        let stores = tokio::join!(open(), open(), open(), open());
         let row = insert(&*stores.0, "f").await;
         for other in [stores.1, stores.2, stores.3] {
             assert_eq!(other.function(&function("f")).await.unwrap().as_ref(), Some(&row));
@@ -30,7 +31,7 @@ async fn of_some_that_start_at_once_one_makes_the_tables() {
 }
 
 /// Reads on from where it was until it has `count` rows.
-async fn follow(store: Arc<dyn Store>, count: usize) -> Vec<(u128, u32)> {
+async fn follow(store: Arc<dyn Records>, count: usize) -> Vec<(u128, u32)> {
     let (mut seen, mut place) = (Vec::new(), 0);
     while seen.len() < count {
         let (rows, next) = store.function_log(&function("f"), place, 50).await.unwrap();
@@ -125,7 +126,7 @@ async fn what_is_delivered_to_two_at_once_is_stored_once() {
             let ids = || (round * 20..round * 20 + 20).rev();
             let attempts = || ids().map(|n| attempt(n, Some(started(1000)), Some(finished(2000, "success"))));
             let logs = || ids().flat_map(|n| [lines(n, 2, "b"), lines(n, 1, "a")]);
-            let deliver = async |store: &dyn Store| {
+            let deliver = async |store: &dyn Records| {
                 store.store_events(batch(attempts().collect(), logs().collect())).await
             };
             let (a, b) = tokio::join!(deliver(&*one), deliver(&*other));

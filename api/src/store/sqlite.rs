@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::store::suite::function;
-    use crate::store::{Attempt, Batch, LogLines, Store};
+    use crate::store::{Attempt, Batch, LogLines, Records};
     use sless_backend::Moment;
 
     #[test]

@@ -1,17 +1,20 @@
 //! What every store must do. Runs for SQLite, and for PostgreSQL if `SLESS_TEST_DATABASE_URL` names one where databases may be made.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use sless_backend::{CodeRef, FunctionRef, Secret};
-use sless_core::{Digest, FunctionSettings, TriggerKind};
+use async_trait::async_trait;
+use sless_backend::{
+    CodeRef, Definitions, FunctionChange, FunctionRef, FunctionRow, Moment, RevisionRow, Secret,
+    definitions_suite,
+};
+use sless_core::{Digest, FunctionSettings};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use sless_backend::Moment;
 
 /// Where a store is, so that it can be opened again.
 pub(super) enum Place {
@@ -21,13 +24,23 @@ pub(super) enum Place {
 }
 
 impl Place {
-    pub(super) async fn open(&self) -> Arc<dyn Store> {
-        match self {
-            Self::Folder(folder) => {
-                Arc::new(SqliteStore::open(&folder.path().join("sless.db")).await.unwrap())
-            }
-            Self::Postgres(url) => Arc::new(PostgresStore::open(url).await.unwrap()),
-        }
+    async fn database(&self) -> Opened {
+        super::open(&match self {
+            Self::Folder(folder) => Database::Sqlite(folder.path().join("sless.db")),
+            Self::Postgres(url) => Database::Postgres(url.clone()),
+        })
+        .await
+        .unwrap()
+    }
+
+    pub(super) async fn open(&self) -> Arc<dyn Records> {
+        self.database().await.records()
+    }
+
+    /// With a key that is made for them.
+    pub(super) async fn definitions(&self) -> Arc<dyn Upkeep> {
+        let folder = tempfile::tempdir().unwrap();
+        self.database().await.definitions(Vault::open(&folder.path().join("key")).unwrap())
     }
 }
 
@@ -71,9 +84,8 @@ macro_rules! suite {
 }
 
 suite! {
-    a_name_is_given_once_and_a_write_over_an_old_version_is_refused,
+    definitions_are_kept_as_the_port_says,
     revisions_are_kept_as_many_as_are_wanted_and_those_in_use,
-    routes_follow_functions_and_triggers,
     events_in_any_order_and_number_make_one_record,
     the_first_end_counts_but_lost_gives_way,
     one_function_can_not_write_over_the_record_of_another,
@@ -86,7 +98,7 @@ suite! {
     a_functions_log_goes_on_where_it_was_left,
     a_call_that_waits_is_queued_and_what_never_ends_is_lost,
     tokens_are_found_by_their_hashes,
-    secrets_stay_while_functions_name_them,
+    what_a_secret_holds_is_read_with_its_key_alone,
     texts_come_back_as_they_came,
     a_batch_may_have_an_attempt_twice,
 }
@@ -95,11 +107,9 @@ pub(super) fn function(name: &str) -> FunctionRef {
     FunctionRef { namespace: "default".parse().unwrap(), name: name.parse().unwrap() }
 }
 
-pub(super) async fn insert(store: &dyn Store, name: &str) -> FunctionRow {
-    store
-        .insert_function(&function(name), &"python3.11".parse().unwrap(), &FunctionSettings::default())
-        .await
-        .unwrap()
+pub(super) async fn insert(definitions: &dyn Definitions, name: &str) -> FunctionRow {
+    let runtime = "python3.11".parse().unwrap();
+    definitions.insert_function(&function(name), &runtime, &FunctionSettings::default()).await.unwrap()
 }
 
 pub(super) fn started(at: i64) -> Started {
@@ -136,17 +146,17 @@ pub(super) fn attempt(n: u128, started: Option<Started>, finished: Option<Finish
     Attempt { id: Uuid::from_u128(n), attempt: 1, started, finished, seen_at }
 }
 
-async fn write(store: &dyn Store, name: &str, attempts: Vec<Attempt>) {
+async fn write(store: &dyn Records, name: &str, attempts: Vec<Attempt>) {
     let batch = Batch { attempts, logs: Vec::new() };
     store.store_events(HashMap::from([(function(name), batch)])).await.unwrap();
 }
 
-pub(super) async fn read(store: &dyn Store, n: u128) -> Option<InvocationRow> {
+pub(super) async fn read(store: &dyn Records, n: u128) -> Option<InvocationRow> {
     store.invocation(&"default".parse().unwrap(), Uuid::from_u128(n)).await.unwrap()
 }
 
 async fn listed(
-    store: &dyn Store,
+    store: &dyn Records,
     filter: InvocationFilter,
     after: Option<After>,
     limit: u32,
@@ -158,100 +168,66 @@ async fn tokens_are_found_by_their_hashes(place: &Place) {
     tokens::suite::run(&*place.open().await).await;
 }
 
-async fn secrets_stay_while_functions_name_them(place: &Place) {
-    secrets::suite::run(&*place.open().await).await;
+/// The definitions of a place, for the suite that they must pass wherever they are.
+#[derive(Debug)]
+struct Defined(Arc<dyn Upkeep>);
+
+#[async_trait]
+impl definitions_suite::Harness for Defined {
+    fn definitions(&self) -> &dyn Definitions {
+        &*self.0
+    }
+
+    async fn finish(&self, function: &FunctionRef) {
+        self.0.remove_function(function).await.unwrap();
+    }
 }
 
-async fn a_name_is_given_once_and_a_write_over_an_old_version_is_refused(place: &Place) {
-    let store = &*place.open().await;
-    let row = insert(store, "f").await;
-    let again = store.insert_function(&function("f"), &row.runtime, &row.settings).await;
-    assert!(matches!(again, Err(StoreError::Exists)));
-    let changed = store.update_function(&FunctionRow { generation: 2, ..row.clone() }, None).await.unwrap();
-    assert_eq!((changed.version, changed.generation), (2, 2));
-    assert!(matches!(store.update_function(&row, None).await, Err(StoreError::Stale)));
-    assert_eq!(store.function(&function("f")).await.unwrap(), Some(changed));
+async fn definitions_are_kept_as_the_port_says(place: &Place) {
+    definitions_suite::run(&Defined(place.definitions().await)).await;
+}
+
+async fn what_a_secret_holds_is_read_with_its_key_alone(place: &Place) {
+    let (definitions, other) = (place.definitions().await, place.definitions().await);
+    let (namespace, name) = ("default".parse().unwrap(), "db".parse().unwrap());
+    let values = BTreeMap::from([("PASSWORD".to_owned(), Secret::new("s3cr3t"))]);
+    assert_eq!(definitions.contents(&namespace, &name).await.unwrap(), None);
+    definitions.insert_secret(&namespace, &name, &values).await.unwrap();
+    assert_eq!(definitions.contents(&namespace, &name).await.unwrap(), Some(Contents::Values(values)));
+    assert_eq!(other.contents(&namespace, &name).await.unwrap(), Some(Contents::Unreadable));
+    assert_eq!(definitions.unreadable().await.unwrap(), Vec::<String>::new());
+    assert_eq!(other.unreadable().await.unwrap(), ["default/db"]);
 }
 
 async fn revisions_are_kept_as_many_as_are_wanted_and_those_in_use(place: &Place) {
-    let store = &*place.open().await;
+    let store = &*place.definitions().await;
     let mut row = insert(store, "f").await;
     for n in 0..5_u8 {
         let digest = Digest::new([n; 32]);
-        let code = CodeRef { sha256: digest, content_sha256: digest };
         let revision = RevisionRow {
             name: format!("r{n}"),
             settings: row.settings.clone(),
-            code,
+            code: CodeRef { sha256: digest, content_sha256: digest },
+            image: None,
             created_at: Moment(i64::from(n)),
         };
-        row = store
-            .update_function(&FunctionRow { wanted: Some(revision.name.clone()), ..row }, Some(&revision))
-            .await
-            .unwrap();
+        let change = FunctionChange { settings: row.settings.clone(), wanted: Some(revision) };
+        row = store.change_function(&row, &change).await.unwrap();
         if n == 0 {
             store.set_active(&function("f"), "r0").await.unwrap();
         }
     }
-    let gone: Vec<_> = store.forget_revisions(row.id, 2).await.unwrap().into_iter().map(|r| r.name).collect();
-    let kept: Vec<_> = store.revisions(row.id).await.unwrap().into_iter().map(|r| r.name).collect();
+    let gone: Vec<_> = store.forget_revisions(&row, 2).await.unwrap().into_iter().map(|r| r.name).collect();
+    let kept: Vec<_> = store.revisions(&row).await.unwrap().into_iter().map(|r| r.name).collect();
     assert_eq!((gone.len(), kept), (2, vec!["r4".to_owned(), "r3".to_owned(), "r0".to_owned()]));
-    assert_eq!(
-        store.function(&function("f")).await.unwrap().unwrap().version,
-        row.version,
-        "noting what answers is nobody's write"
-    );
+    let read = store.function(&function("f")).await.unwrap().unwrap();
+    assert_eq!(read.version, row.version, "noting what answers is nobody's write");
+    assert_eq!(read.active.as_deref(), Some("r0"));
     store.remove_function(&function("f")).await.unwrap();
     assert!(store.function(&function("f")).await.unwrap().is_some(), "only one that is to go can be removed");
-    store.update_function(&FunctionRow { deleting: true, ..row.clone() }, None).await.unwrap();
+    store.delete_function(&row).await.unwrap();
     store.remove_function(&function("f")).await.unwrap();
-    assert_eq!(store.revisions(row.id).await.unwrap(), vec![]);
-    assert!(insert(store, "f").await.id > row.id, "ids only grow");
-}
-
-async fn routes_follow_functions_and_triggers(place: &Place) {
-    let store = &*place.open().await;
-    let row = insert(store, "f").await;
-    let (namespace, trigger) = ("default".parse().unwrap(), "t".parse().unwrap());
-    let public =
-        async || store.reachable().await.unwrap().into_iter().map(|r| r.triggers).collect::<Vec<_>>();
-    assert_eq!(public().await, [vec![]]);
-    let http =
-        HttpTrigger { host: Some("a.example".parse().unwrap()), methods: vec!["GET".to_owned()], cors: None };
-    let wish = TriggerWish {
-        kind: TriggerKind::Http,
-        enabled: true,
-        function: function("f").name,
-        http: http.clone(),
-    };
-    let made = store.insert_trigger(&namespace, &trigger, &wish).await.unwrap();
-    assert_eq!(made.wish, wish);
-    assert!(matches!(
-        store.insert_trigger(&namespace, &trigger, &wish).await,
-        Err(StoreError::Exists | StoreError::HostTaken)
-    ));
-    let (elsewhere, plain) =
-        ("other".parse().unwrap(), TriggerWish { http: HttpTrigger::default(), ..wish.clone() });
-    assert!(matches!(store.insert_trigger(&namespace, &trigger, &plain).await, Err(StoreError::Exists)));
-    assert!(matches!(store.insert_trigger(&elsewhere, &trigger, &wish).await, Err(StoreError::HostTaken)));
-    let second = store.insert_trigger(&namespace, &"t2".parse().unwrap(), &plain).await.unwrap();
-    let taken = store.update_trigger(&TriggerRow { wish: wish.clone(), ..second.clone() }).await;
-    assert!(matches!(taken, Err(StoreError::HostTaken)), "{taken:?}");
-    assert_eq!(public().await, [vec![http.clone(), HttpTrigger::default()]]);
-    store.remove_trigger(&second).await.unwrap();
-    assert_eq!(public().await, [vec![http]]);
-    let off = TriggerRow { wish: TriggerWish { enabled: false, ..plain }, ..made.clone() };
-    let off = store.update_trigger(&off).await.unwrap();
-    assert!(matches!(store.update_trigger(&made).await, Err(StoreError::Stale)));
-    assert!(matches!(store.remove_trigger(&made).await, Err(StoreError::Stale)));
-    assert_eq!(public().await, [vec![]]);
-    let next = store.insert_trigger(&elsewhere, &trigger, &wish).await.unwrap();
-    assert!(next.id > second.id, "the host was free again");
-    store.remove_trigger(&off).await.unwrap();
-    assert_eq!(store.trigger(&namespace, &trigger).await.unwrap(), None);
-    assert!(matches!(store.remove_trigger(&off).await, Err(StoreError::Stale)));
-    store.update_function(&FunctionRow { deleting: true, ..row }, None).await.unwrap();
-    assert_eq!(public().await, Vec::<Vec<HttpTrigger>>::new());
+    assert_eq!(store.revisions(&row).await.unwrap(), vec![]);
 }
 
 async fn events_in_any_order_and_number_make_one_record(place: &Place) {
@@ -434,13 +410,13 @@ async fn old_records_go_and_so_do_those_beyond_the_count(place: &Place) {
 }
 
 async fn everything_is_there_again_when_it_is_opened_again(place: &Place) {
+    let row = insert(&*place.definitions().await, "f").await;
     let store = &*place.open().await;
-    let row = insert(store, "f").await;
     write(store, "f", (0..200).map(|n| attempt(n, Some(started(1)), Some(finished(2, "success")))).collect())
         .await;
     store.close().await;
     let store = &*place.open().await;
-    assert_eq!(store.all_functions().await.unwrap(), [row]);
+    assert_eq!(place.definitions().await.all_functions().await.unwrap(), [row]);
     assert_eq!(listed(store, InvocationFilter::default(), None, 500).await.len(), 200);
 }
 
@@ -476,7 +452,9 @@ async fn texts_come_back_as_they_came(place: &Place) {
     assert!(kept.iter().map(|row| &row.lines).eq(logs.iter().map(|log| &log.lines)));
     let by = InvocationFilter { trigger: Some(odd.into()), ..Default::default() };
     assert_eq!(listed(store, by, None, 10).await.len(), 1);
-    assert_eq!(store.revision(1, "\0").await.unwrap(), None);
+    let definitions = place.definitions().await;
+    let row = insert(&*definitions, "f").await;
+    assert_eq!(definitions.revision(&row, "\0").await.unwrap(), None);
 }
 
 async fn a_batch_may_have_an_attempt_twice(place: &Place) {

@@ -52,9 +52,9 @@ pub(crate) trait Tokens {
 #[cfg(test)]
 pub(crate) mod suite {
     use super::*;
-    use crate::store::Store;
+    use crate::store::Records;
 
-    pub(crate) async fn run(store: &dyn Store) {
+    pub(crate) async fn run(store: &dyn Records) {
         let (a, b): (Namespace, Namespace) = ("tokens-a".parse().unwrap(), "tokens-b".parse().unwrap());
         let name = |text: &str| text.parse::<TokenName>().unwrap();
         let hash = |text: &str| TokenHash::of(text);

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use sless_api::{ApiConfig, Database, DirStore, Listen, Server};
+use sless_api::{ApiConfig, Database, DirStore, Listen, Platform, Server};
 use sless_backend::fake::FakeBackend;
 use sless_backend::{Endpoint, FunctionRef, Secret};
 use tempfile::TempDir;
@@ -74,7 +74,6 @@ impl TestApp {
             token: Secret::new(TOKEN),
             external_url: None,
             database: Database::Sqlite(path.join("sless.db")),
-            secrets_key: path.join("secrets.key"),
             temp_dir: path.to_owned(),
             max_upload_bytes: 1 << 20,
             // The records of these tests bear dates of long ago.
@@ -83,7 +82,9 @@ impl TestApp {
             trusted_proxies: Vec::new(),
         };
         let code = Arc::new(DirStore::new(path.join("code")));
-        let server = Server::start(config, backend.clone(), code).await.unwrap();
+        let platform =
+            Platform::Here { backend: backend.clone(), code, secrets_key: path.join("secrets.key") };
+        let server = Server::start(config, platform).await.unwrap();
         Self { addr: server.local_addr(), server: Some(server), backend, folder }
     }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use sless_backend::{BuildStatus, CodeError, FunctionRef, Revision, Secret};
-use sless_builder::{BuildError, BuildJob, IndexAccess, Limits, Memory, build};
+use sless_backend::{BackendError, BuildStatus, CodeError, FunctionRef, LogLine, Revision, Secret};
+use sless_builder::{BuildError, BuildJob, IndexAccess, Limits, Memory, build, read_log};
 use sless_core::{Digest, Phase};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -40,13 +40,13 @@ impl Record {
         folder.is_dir().then_some(folder)
     }
 
-    pub(crate) fn status(&self, layout: &Layout, function: &FunctionRef) -> BuildStatus {
+    pub(crate) fn status(&self) -> BuildStatus {
         BuildStatus {
+            name: name(&self.content, self.started_us),
             phase: if self.folder.is_some() { Phase::Ready } else { Phase::Failed },
             started_at: at(self.started_us),
             finished_at: Some(at(self.finished_us)),
             message: self.message.clone(),
-            log: Some(log_path(layout, function, &self.content)),
         }
     }
 }
@@ -66,6 +66,30 @@ fn log_path(layout: &Layout, function: &FunctionRef, content: &Digest) -> PathBu
 
 fn record_path(layout: &Layout, function: &FunctionRef, content: &Digest) -> PathBuf {
     layout.builds(function).join(format!("{content}.json"))
+}
+
+/// What tells a build from the others of its function: the same content may be built again, in the same place.
+fn name(content: &Digest, started_us: u64) -> String {
+    format!("{content}-{started_us}")
+}
+
+/// The log of the build that has this name, as far as its place is known.
+pub(crate) async fn log(
+    layout: &Layout,
+    function: &FunctionRef,
+    name: &str,
+    from: usize,
+) -> Result<Option<Vec<LogLine>>, BackendError> {
+    let content = name.split_once('-').and_then(|(content, _)| content.parse::<Digest>().ok());
+    let Some(content) = content else { return Ok(None) };
+    let path = log_path(layout, function, &content);
+    let read = tokio::task::spawn_blocking(move || read_log(&path)).await.map_err(io::Error::other);
+    let lines = read.flatten().map_err(|source| BackendError::Unavailable {
+        action: format!("read the log of a build of {function}"),
+        source: source.into(),
+    })?;
+    let line = |l: sless_builder::LogLine| LogLine { time: l.time, stream: l.stream, text: l.text };
+    Ok(Some(lines.into_iter().skip(from).map(line).collect()))
 }
 
 /// The record of this content's build, if there was one.
@@ -96,14 +120,14 @@ pub(crate) struct Started {
     content: Digest,
 }
 
-pub(crate) fn started(layout: &Layout, function: &FunctionRef, content: Digest) -> Started {
+pub(crate) fn started(content: Digest) -> Started {
     let started_us = now_us();
     let status = BuildStatus {
+        name: name(&content, started_us),
         phase: Phase::Building,
         started_at: at(started_us),
         finished_at: None,
         message: None,
-        log: Some(log_path(layout, function, &content)),
     };
     Started { status, started_us, content }
 }

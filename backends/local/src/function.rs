@@ -202,7 +202,7 @@ impl Function {
         self.shared.layout.prepare_function(&self.function)?;
         self.shared.report_tokens.issue(&self.shared.layout, &self.function)?;
         let last = builds::all(&self.shared.layout, &self.function).into_iter().next();
-        let status = last.map(|record| record.status(&self.shared.layout, &self.function));
+        let status = last.map(|record| record.status());
         self.shared.tell_build(&self.function, status, crate::Told::IfNone);
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Function {
     }
 
     fn build(&mut self, revision: Revision, role: Role) {
-        let started = builds::started(&self.shared.layout, &self.function, revision.code.content_sha256);
+        let started = builds::started(revision.code.content_sha256);
         self.shared.tell_build(&self.function, Some(started.status.clone()), crate::Told::Always);
         let run = builds::run(
             self.shared.clone(),
@@ -266,7 +266,7 @@ impl Function {
         let layout = &self.shared.layout;
         match result {
             Ok(record) => {
-                let status = record.status(layout, &self.function);
+                let status = record.status();
                 let (code, message) = (record.code(layout, &self.function), status.message.clone());
                 self.shared.tell_build(&self.function, Some(status), crate::Told::Always);
                 match code {

@@ -25,10 +25,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sless_backend::{
     Backend, BackendError, BoxStream, BuildStatus, CodeStore, Endpoint, FunctionRef, FunctionSpec,
-    FunctionStatus, Generation, Revision, Secret,
+    FunctionStatus, Generation, Identity, LogLine, Revision, Secret,
 };
 use sless_builder::HostEnvironment;
 use sless_core::Runtime;
+use tokio_stream::StreamExt;
 
 pub use cgroup::memory_limits;
 use function::Want;
@@ -112,16 +113,31 @@ impl Backend for LocalBackend {
         self.shared.running.of(function)
     }
 
-    fn proxy_token(&self) -> Secret {
+    /// Nothing sleeps here: what is ready has an endpoint.
+    async fn awake(&self, function: &FunctionRef) {
+        let mut statuses = self.watch_functions();
+        while self.endpoints(function).is_empty() && statuses.next().await.is_some() {}
+    }
+
+    fn proxy_token(&self, _: &FunctionRef) -> Secret {
         self.shared.proxy_token.clone()
     }
 
-    async fn report_identity(&self, token: &str) -> Result<Option<FunctionRef>, BackendError> {
-        Ok(self.shared.report_tokens.owner(token))
+    async fn platform_identity(&self, token: &str) -> Result<Option<Identity>, BackendError> {
+        Ok(self.shared.report_tokens.owner(token).map(Identity::Function))
     }
 
     fn build(&self, function: &FunctionRef) -> Option<BuildStatus> {
         self.shared.build(function)
+    }
+
+    async fn build_log(
+        &self,
+        function: &FunctionRef,
+        build: &str,
+        from: usize,
+    ) -> Result<Option<Vec<LogLine>>, BackendError> {
+        builds::log(&self.shared.layout, function, build, from).await
     }
 
     async fn shutdown(&self) {

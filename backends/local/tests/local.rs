@@ -128,7 +128,7 @@ impl Local {
 
     fn call(&self, socket: &Path) -> String {
         let mut stream = UnixStream::connect(socket).unwrap();
-        let token = self.backend.proxy_token();
+        let token = self.backend.proxy_token(&function("f"));
         write!(
             stream,
             "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-sless-proxy-token: {}\r\n\r\n",
@@ -304,7 +304,11 @@ async fn what_does_not_load_or_build_says_why() {
     assert!(failed.message.as_ref().unwrap().contains("nothing==99.99.99"), "{failed:?}");
     let build = local.backend.build(&f).unwrap();
     assert_eq!((build.phase, build.message), (Phase::Failed, failed.message));
-    assert!(fs::read_to_string(build.log.unwrap()).unwrap().contains("99.99.99"));
+    let log = async |from| local.backend.build_log(&f, &build.name, from).await.unwrap().unwrap();
+    let all = log(0).await;
+    assert!(all.iter().any(|line| line.text.contains("99.99.99")), "{all:?}");
+    assert_eq!(log(1).await, all[1..]);
+    assert_eq!(local.backend.build_log(&f, "nothing", 0).await.unwrap(), None);
     local.backend.shutdown().await;
 }
 

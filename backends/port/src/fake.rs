@@ -3,7 +3,7 @@
 //! A revision is ready as soon as it is applied, unless its entrypoint's function is named `broken`. Where a function's calls go is
 //! set by [`FakeBackend::serve`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -15,7 +15,7 @@ use tokio_stream::wrappers::BroadcastStream;
 
 use crate::{
     Backend, BackendError, BoxStream, BuildStatus, Endpoint, FunctionRef, FunctionSpec, FunctionStatus,
-    Generation, Revision, Secret,
+    Generation, Identity, LogLine, Revision, Secret,
 };
 
 /// See the module.
@@ -23,6 +23,8 @@ use crate::{
 pub struct FakeBackend {
     state: Mutex<State>,
     changes: broadcast::Sender<FunctionStatus>,
+    /// Told of each change of the endpoints.
+    served: broadcast::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +35,12 @@ struct State {
     earlier: HashMap<(FunctionRef, String), Arc<[Endpoint]>>,
     /// Statuses wait here while they are held back.
     held: Option<Vec<FunctionStatus>>,
+    /// Functions that have no endpoint because nobody calls them.
+    asleep: HashSet<FunctionRef>,
+    /// How often each was woken.
+    woken: HashMap<FunctionRef, usize>,
+    /// Of builds, by name.
+    logs: HashMap<String, Vec<LogLine>>,
 }
 
 #[derive(Debug)]
@@ -44,7 +52,11 @@ struct Function {
 
 impl Default for FakeBackend {
     fn default() -> Self {
-        Self { state: Mutex::default(), changes: broadcast::channel(1024).0 }
+        Self {
+            state: Mutex::default(),
+            changes: broadcast::channel(1024).0,
+            served: broadcast::channel(1024).0,
+        }
     }
 }
 
@@ -56,6 +68,27 @@ impl FakeBackend {
     /// Where calls of `function` go from now on, once it is ready.
     pub fn serve(&self, function: &FunctionRef, endpoints: Vec<Endpoint>) {
         self.state().endpoints.insert(function.clone(), endpoints.into());
+        // Nobody waiting is no fault.
+        let _ = self.served.send(());
+    }
+
+    /// From now on whoever calls `function` while it has no endpoint is told to wait for one.
+    pub fn sleep(&self, function: &FunctionRef) {
+        self.state().asleep.insert(function.clone());
+    }
+
+    /// How often somebody has asked for `function` to be woken.
+    #[must_use]
+    pub fn woken(&self, function: &FunctionRef) -> usize {
+        self.state().woken.get(function).copied().unwrap_or_default()
+    }
+
+    /// What `function`'s last build has written so far.
+    pub fn write_log(&self, function: &FunctionRef, lines: Vec<LogLine>) {
+        let mut state = self.state();
+        if let Some(build) = state.functions.get(function).map(|f| f.build.name.clone()) {
+            state.logs.insert(build, lines);
+        }
     }
 
     /// Where calls of one revision go that is not the active one.
@@ -81,6 +114,9 @@ impl FakeBackend {
             self.publish(status);
         }
     }
+
+    /// The token of the controller.
+    pub const CONTROLLER_TOKEN: &str = "controller";
 
     /// The report token of a function.
     #[must_use]
@@ -129,7 +165,7 @@ impl Backend for FakeBackend {
                 started_at: now,
                 finished_at: Some(now),
                 message: None,
-                log: None,
+                name: format!("build-{}", generation.0),
             });
             let status = FunctionStatus {
                 function: function.clone(),
@@ -204,17 +240,41 @@ impl Backend for FakeBackend {
         earlier.chain(state.endpoints.get(function)).flat_map(|list| list.iter().cloned()).collect()
     }
 
-    fn proxy_token(&self) -> Secret {
+    async fn wake(&self, function: &FunctionRef) -> Result<bool, BackendError> {
+        let mut state = self.state();
+        *state.woken.entry(function.clone()).or_default() += 1;
+        Ok(state.asleep.contains(function))
+    }
+
+    async fn awake(&self, function: &FunctionRef) {
+        let mut changes = self.served.subscribe();
+        while self.endpoints(function).is_empty() && changes.recv().await.is_ok() {}
+    }
+
+    fn proxy_token(&self, _: &FunctionRef) -> Secret {
         Secret::new("proxy-token")
     }
 
-    async fn report_identity(&self, token: &str) -> Result<Option<FunctionRef>, BackendError> {
+    async fn platform_identity(&self, token: &str) -> Result<Option<Identity>, BackendError> {
+        if token == Self::CONTROLLER_TOKEN {
+            return Ok(Some(Identity::Controller));
+        }
         let known = self.state().functions.keys().find(|f| Self::report_token(f) == token).cloned();
-        Ok(known)
+        Ok(known.map(Identity::Function))
     }
 
     fn build(&self, function: &FunctionRef) -> Option<BuildStatus> {
         self.state().functions.get(function).map(|f| f.build.clone())
+    }
+
+    async fn build_log(
+        &self,
+        _: &FunctionRef,
+        build: &str,
+        from: usize,
+    ) -> Result<Option<Vec<LogLine>>, BackendError> {
+        let lines = self.state().logs.get(build).cloned();
+        Ok(lines.map(|lines| lines.into_iter().skip(from).collect()))
     }
 
     async fn shutdown(&self) {}

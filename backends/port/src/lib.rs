@@ -1,9 +1,10 @@
-//! Where functions run, as the API sees it: the trait [`Backend`], an in-memory [`fake`] for tests, and the [`suite`] that every
-//! backend must pass.
+//! Where functions run and what defines them, as the API sees it: the traits [`Backend`] and [`Definitions`], an in-memory [`fake`] for
+//! tests, and the suites that everything must pass that implements one: [`suite`], [`definitions_suite`], [`code_suite`].
 //!
 //! The seam lies at *desired state*: the API says what should be true and hears what is. Processes, pods, images and ports stay behind it.
 
 pub mod code_suite;
+pub mod definitions_suite;
 pub mod fake;
 pub mod suite;
 
@@ -28,7 +29,7 @@ pub use definitions::{
 pub use moment::Moment;
 pub use types::{
     BackendError, BuildStatus, CodeRef, Endpoint, FunctionRef, FunctionSpec, FunctionStatus, Generation,
-    Revision, Secret,
+    Identity, LogLine, Revision, Secret,
 };
 
 /// A stream that owns what it needs.
@@ -86,17 +87,47 @@ pub trait Backend: Debug + Send + Sync {
     /// Every supervisor that may have calls of a function in hand: also those that drain, and those of earlier revisions.
     fn supervisors(&self, function: &FunctionRef) -> Vec<Endpoint>;
 
-    /// What the proxy sends as `X-Sless-Proxy-Token`, so that supervisors believe its headers. Cheap.
-    fn proxy_token(&self) -> Secret;
-
-    /// Whose report token this is; `None` if nobody's.
+    /// Somebody calls a function that has no endpoint: if none need run at the moment, that changes. Whether one is to be expected,
+    /// so that it is worth waiting for [`Backend::awake`]. Asked for each such call, and again while it waits.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] may be tried again.
-    async fn report_identity(&self, token: &str) -> Result<Option<FunctionRef>, BackendError>;
+    async fn wake(&self, _function: &FunctionRef) -> Result<bool, BackendError> {
+        Ok(false)
+    }
 
-    /// The last build of a function: its state and its log so far. `None` if there was none.
+    /// Returns as soon as [`Backend::endpoints`] has something for the function.
+    ///
+    /// # Cancel safety
+    /// It may be dropped and asked for again.
+    async fn awake(&self, function: &FunctionRef);
+
+    /// A function with endpoints is called, so that a backend that ends what nobody calls knows. Cheap: told for each call.
+    fn called(&self, _function: &FunctionRef) {}
+
+    /// What the proxy sends as `X-Sless-Proxy-Token` to a function's supervisors, so that they believe its headers. Cheap.
+    fn proxy_token(&self, function: &FunctionRef) -> Secret;
+
+    /// Whose token for the internal listener this is; `None` if nobody's.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] may be tried again.
+    async fn platform_identity(&self, token: &str) -> Result<Option<Identity>, BackendError>;
+
+    /// The last build of a function. `None` if there was none. Cheap.
     fn build(&self, function: &FunctionRef) -> Option<BuildStatus>;
+
+    /// The log of a build so far, without its first `from` lines. `None` if the backend does not have it: it never had, or has it
+    /// no longer.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] may be tried again.
+    async fn build_log(
+        &self,
+        function: &FunctionRef,
+        build: &str,
+        from: usize,
+    ) -> Result<Option<Vec<LogLine>>, BackendError>;
 
     /// Lets running calls finish, ends all that this process has started and the watchers' streams. What was asked for is not forgotten.
     async fn shutdown(&self);

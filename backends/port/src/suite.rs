@@ -249,8 +249,9 @@ async fn deletion_leaves_nothing_and_may_be_repeated(h: &dyn Harness) {
 }
 
 async fn identities_are_those_of_functions(h: &dyn Harness) {
-    for nobody in ["", "wrong", h.backend().proxy_token().reveal()] {
-        assert_eq!(h.backend().report_identity(nobody).await.ok(), Some(None), "{nobody:?}");
+    let f = function("first");
+    for nobody in ["", "wrong", h.backend().proxy_token(&f).reveal()] {
+        assert_eq!(h.backend().platform_identity(nobody).await.ok(), Some(None), "{nobody:?}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
 use sless_core::{Digest, FunctionName, FunctionSettings, Namespace, Phase, Runtime};
 
 /// Which function.
@@ -86,12 +87,31 @@ pub struct FunctionStatus {
 /// A build: `Pending`, `Building`, `Ready` or `Failed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuildStatus {
+    /// Tells it from every other build of its function.
+    pub name: String,
     pub phase: Phase,
     pub started_at: SystemTime,
     pub finished_at: Option<SystemTime>,
     pub message: Option<String>,
-    /// Where its output is kept.
-    pub log: Option<PathBuf>,
+}
+
+/// One line of a build's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// RFC 3339, UTC.
+    pub time: String,
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    pub text: String,
+}
+
+/// Who speaks to the internal listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// The supervisor of a function: it reports for that one alone.
+    Function(FunctionRef),
+    /// Whoever builds: it delivers the builds' logs.
+    Controller,
 }
 
 /// Where a supervisor listens.

@@ -100,7 +100,7 @@ impl Live {
         let _ = self.body.send(Err(io::Error::other(why))).await;
     }
 
-    async fn fail(self, error: &StoreError) {
+    pub(crate) async fn fail(self, error: &(dyn std::error::Error + Send + Sync)) {
         tracing::warn!(error = %chain(error), "failed to follow a log");
         self.cut("the log could not be read").await;
     }
@@ -126,20 +126,20 @@ impl Live {
 
 /// All of an invocation's log behind `last`, until it ends.
 pub(super) async fn invocation(mut live: Live, namespace: Namespace, id: Uuid, last: Option<OfInvocation>) {
-    let store = live.app.store.clone();
+    let records = live.app.records.clone();
     let mut attempt = last.map_or(0, |last| last.attempt);
     let mut after = last.and_then(OfInvocation::before);
     let followed = async {
         if !live.begin().await {
-            return Ok(Until::End);
+            return Ok::<_, StoreError>(Until::End);
         }
         loop {
             // Its state first: all lines are stored before the end is.
-            let Some(row) = store.invocation(&namespace, id).await? else { return Ok(Until::End) };
+            let Some(row) = records.invocation(&namespace, id).await? else { return Ok(Until::End) };
             if row.attempt != attempt {
                 (attempt, after) = (row.attempt, None);
             }
-            let rows = store.log_lines(&namespace, id, attempt, after).await?;
+            let rows = records.log_lines(&namespace, id, attempt, after).await?;
             after = rows.last().map(|row| row.seq).or(after);
             if !live.lines(OfInvocation::lines(&rows, attempt, last)).await || row.status.is_some() {
                 return Ok(Until::End);
@@ -157,15 +157,15 @@ pub(super) async fn invocation(mut live: Live, namespace: Namespace, id: Uuid, l
 
 /// A function's log behind `from`, after the lines `first`, until the function is deleted.
 pub(super) async fn function(mut live: Live, function: FunctionRef, first: Vec<Line>, from: OfFunction) {
-    let store = live.app.store.clone();
+    let records = live.app.records.clone();
     let key = function.to_string();
     let mut place = from.row();
     let followed = async {
         if !live.begin().await || !live.lines(first).await {
-            return Ok(Until::End);
+            return Ok::<_, StoreError>(Until::End);
         }
         loop {
-            let (rows, next) = store.function_log(&function, place, ROWS).await?;
+            let (rows, next) = records.function_log(&function, place, ROWS).await?;
             let more = next != place && rows.len() == ROWS as usize;
             place = next;
             let lines: Vec<_> = rows.iter().flat_map(|row| OfFunction::lines(row, from)).collect();

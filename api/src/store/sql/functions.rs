@@ -1,11 +1,10 @@
-use sless_backend::{CodeRef, FunctionRef};
+use sless_backend::{CodeRef, FunctionChange, FunctionRef, FunctionRow, Moment, Reachable, RevisionRow};
 use sless_core::{Digest, FunctionSettings, Namespace, Runtime};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::super::{Database, Row, kept};
 use super::{failed, odd, secrets, triggers, unique};
-use crate::store::{FunctionRow, Reachable, RevisionRow, StoreError};
-use sless_backend::Moment;
+use crate::store::StoreError;
 
 const COLUMNS: &str = "id, namespace, name, runtime, settings, version, generation, wanted, active, deleting, created_at, updated_at";
 
@@ -49,6 +48,7 @@ fn revision_of(row: &Row) -> Result<RevisionRow, StoreError> {
         name: row.try_get("name").map_err(odd)?,
         settings: settings(row.try_get("settings").map_err(odd)?)?,
         code: CodeRef { sha256: digest(row, "code_sha256")?, content_sha256: digest(row, "content_sha256")? },
+        image: None,
         created_at: Moment(row.try_get("created_at").map_err(odd)?),
     })
 }
@@ -108,14 +108,14 @@ pub(super) async fn all(store: &Database) -> Result<Vec<FunctionRow>, StoreError
     query.fetch_all(&store.readers).await.map_err(failed("list functions"))?.iter().map(function).collect()
 }
 
-pub(super) async fn update(
+pub(super) async fn change(
     store: &Database,
     row: &FunctionRow,
-    revision: Option<&RevisionRow>,
+    change: &FunctionChange,
 ) -> Result<FunctionRow, StoreError> {
     let mut tx = store.write().await?;
-    secrets::check_named(&mut tx, &row.function.namespace, &row.settings).await?;
-    if let Some(revision) = revision {
+    secrets::check_named(&mut tx, &row.function.namespace, &change.settings).await?;
+    if let Some(revision) = &change.wanted {
         // The same content from another zip is the same revision; it shows the zip that was uploaded last.
         let sql = "INSERT INTO revisions (function_id, name, settings, code_sha256, content_sha256, created_at) VALUES ($1, $2, $3, $4, $5, $6)
                    ON CONFLICT (function_id, name) DO UPDATE SET code_sha256 = excluded.code_sha256, settings = excluded.settings";
@@ -125,18 +125,31 @@ pub(super) async fn update(
             query.bind(&revision.code.sha256.bytes()[..]).bind(&revision.code.content_sha256.bytes()[..]);
         let kept = query.bind(revision.created_at.0).execute(&mut *tx).await;
         kept.map_err(|e| match &e {
-            sqlx::Error::Database(d) if d.is_foreign_key_violation() => StoreError::Gone,
+            // The function went meanwhile.
+            sqlx::Error::Database(d) if d.is_foreign_key_violation() => StoreError::Stale,
             _ => failed("keep a revision")(e),
         })?;
     }
     let sql = format!(
-        "UPDATE functions SET settings = $1, generation = $2, wanted = $3, deleting = $4, updated_at = $5, version = version + 1
-         WHERE id = $6 AND version = $7 RETURNING {COLUMNS}"
+        "UPDATE functions SET settings = $1, generation = generation + $2, wanted = COALESCE($3, wanted), updated_at = $4, version = version + 1
+         WHERE id = $5 AND version = $6 RETURNING {COLUMNS}"
     );
-    let query =
-        sqlx::query(AssertSqlSafe(sql)).bind(settings_text(&row.settings)).bind(row.generation.cast_signed());
-    let query = query.bind(&row.wanted).bind(row.deleting).bind(Moment::now().0).bind(row.id);
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(settings_text(&change.settings));
+    let query = query.bind(i64::from(change.wanted.is_some())).bind(change.wanted.as_ref().map(|r| &r.name));
+    let query = query.bind(Moment::now().0).bind(row.id).bind(row.version.cast_signed());
+    let written = query.fetch_optional(&mut *tx).await.map_err(failed("change a function"))?;
+    let changed = function(&written.ok_or(StoreError::Stale)?)?;
+    tx.commit().await.map_err(failed("change a function"))?;
+    Ok(changed)
+}
+
+pub(super) async fn delete(store: &Database, row: &FunctionRow) -> Result<FunctionRow, StoreError> {
+    let sql = format!(
+        "UPDATE functions SET deleting = TRUE, updated_at = $1, version = version + 1 WHERE id = $2 AND version = $3 RETURNING {COLUMNS}"
+    );
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(Moment::now().0).bind(row.id);
     let query = query.bind(row.version.cast_signed());
+    let mut tx = store.write().await?;
     let written = query.fetch_optional(&mut *tx).await.map_err(failed("change a function"))?;
     let changed = function(&written.ok_or(StoreError::Stale)?)?;
     tx.commit().await.map_err(failed("change a function"))?;

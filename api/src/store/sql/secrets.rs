@@ -1,32 +1,34 @@
-use async_trait::async_trait;
-use sless_backend::FunctionRef;
+use std::collections::BTreeMap;
+
+use sless_backend::{FunctionRef, Moment, Secret, SecretRow};
 use sless_core::{FunctionSettings, Namespace, SecretName};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::super::{Connection, Database, Row};
 use super::{failed, odd, unique};
-use crate::store::{SecretRow, Secrets, StoreError};
-use sless_backend::Moment;
+use crate::store::StoreError;
+use crate::vault::Vault;
 
 const COLUMNS: &str = "id, namespace, name, keys, sealed, version, created_at, updated_at";
 
-fn secret(row: &Row) -> Result<SecretRow, StoreError> {
+fn secret(row: &Row) -> Result<Sealed, StoreError> {
     let text = |column| row.try_get::<&str, _>(column).map_err(odd);
     let number = |column| row.try_get::<i64, _>(column).map_err(odd);
-    Ok(SecretRow {
+    let sealed = row.try_get("sealed").map_err(odd)?;
+    let row = SecretRow {
         id: number("id")?,
         namespace: text("namespace")?.parse().map_err(odd)?,
         name: text("name")?.parse().map_err(odd)?,
         keys: serde_json::from_str(text("keys")?).map_err(odd)?,
-        sealed: row.try_get("sealed").map_err(odd)?,
         version: number("version")?.unsigned_abs(),
         created_at: Moment(number("created_at")?),
         updated_at: Moment(number("updated_at")?),
-    })
+    };
+    Ok((row, sealed))
 }
 
-fn list(keys: &[String]) -> String {
-    serde_json::Value::from(keys).to_string()
+fn list(values: &BTreeMap<String, Secret>) -> String {
+    values.keys().map(String::as_str).collect::<serde_json::Value>().to_string()
 }
 
 /// Fails if `settings` name a secret that isn't there. In the transaction that writes them: the write holds the secret's row, so that
@@ -65,88 +67,104 @@ async fn naming(tx: &mut Connection, secret: &SecretRow) -> Result<Vec<(i64, Fun
     Ok(found)
 }
 
-#[async_trait]
-impl Secrets for Database {
-    async fn insert_secret(
-        &self,
-        namespace: &Namespace,
-        name: &SecretName,
-        keys: &[String],
-        sealed: &[u8],
-    ) -> Result<SecretRow, StoreError> {
-        let sql = format!(
-            "INSERT INTO secrets (namespace, name, keys, sealed, version, created_at, updated_at)
-             VALUES ($1, $2, $3, $4, 1, $5, $5) RETURNING {COLUMNS}"
-        );
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
-        let query = query.bind(list(keys)).bind(sealed).bind(Moment::now().0);
-        secret(&query.fetch_one(&self.writer).await.map_err(unique("keep a secret"))?)
-    }
+/// A row, and what is sealed in it.
+pub(super) type Sealed = (SecretRow, Vec<u8>);
 
-    async fn update_secret(&self, row: &SecretRow) -> Result<(SecretRow, Vec<FunctionRef>), StoreError> {
-        let mut tx = self.write().await?;
-        let sql = format!(
-            "UPDATE secrets SET keys = $1, sealed = $2, updated_at = $3, version = version + 1
-             WHERE id = $4 AND version = $5 RETURNING {COLUMNS}"
-        );
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(list(&row.keys)).bind(&row.sealed);
-        let query = query.bind(Moment::now().0).bind(row.id).bind(row.version.cast_signed());
-        let written = query.fetch_optional(&mut *tx).await.map_err(failed("change a secret"))?;
-        let changed = secret(&written.ok_or(StoreError::Stale)?)?;
-        let mut told = Vec::new();
-        for (id, function) in naming(&mut tx, row).await? {
-            let sql = "UPDATE functions SET generation = generation + 1, version = version + 1 WHERE id = $1";
-            let query = sqlx::query(sql).bind(id).execute(&mut *tx);
-            query.await.map_err(failed("tell of a changed secret"))?;
-            told.push(function);
-        }
-        tx.commit().await.map_err(failed("change a secret"))?;
-        Ok((changed, told))
-    }
+pub(super) async fn insert(
+    store: &Database,
+    vault: &Vault,
+    namespace: &Namespace,
+    name: &SecretName,
+    values: &BTreeMap<String, Secret>,
+) -> Result<SecretRow, StoreError> {
+    let sql = format!(
+        "INSERT INTO secrets (namespace, name, keys, sealed, version, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, 1, $5, $5) RETURNING {COLUMNS}"
+    );
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
+    let query = query.bind(list(values)).bind(vault.seal(namespace, name, values)?).bind(Moment::now().0);
+    Ok(secret(&query.fetch_one(&store.writer).await.map_err(unique("keep a secret"))?)?.0)
+}
 
-    async fn secret(
-        &self,
-        namespace: &Namespace,
-        name: &SecretName,
-    ) -> Result<Option<SecretRow>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM secrets WHERE namespace = $1 AND name = $2");
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
-        let row = query.fetch_optional(&self.readers).await.map_err(failed("read a secret"))?;
-        row.as_ref().map(secret).transpose()
+pub(super) async fn change(
+    store: &Database,
+    vault: &Vault,
+    row: &SecretRow,
+    values: &BTreeMap<String, Secret>,
+) -> Result<(SecretRow, Vec<FunctionRef>), StoreError> {
+    let mut tx = store.write().await?;
+    let sql = format!("SELECT {COLUMNS} FROM secrets WHERE id = $1");
+    let read = sqlx::query(AssertSqlSafe(sql)).bind(row.id).fetch_optional(&mut *tx).await;
+    let (now, sealed) = secret(&read.map_err(failed("read a secret"))?.ok_or(StoreError::Stale)?)?;
+    // The same values again need no new workers.
+    if now.version == row.version && vault.unseal(&row.namespace, &row.name, &sealed).as_ref() == Some(values)
+    {
+        return Ok((now, Vec::new()));
     }
+    let sql = format!(
+        "UPDATE secrets SET keys = $1, sealed = $2, updated_at = $3, version = version + 1
+         WHERE id = $4 AND version = $5 RETURNING {COLUMNS}"
+    );
+    let sealed = vault.seal(&row.namespace, &row.name, values)?;
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(list(values)).bind(sealed);
+    let query = query.bind(Moment::now().0).bind(row.id).bind(row.version.cast_signed());
+    let written = query.fetch_optional(&mut *tx).await.map_err(failed("change a secret"))?;
+    let (changed, _) = secret(&written.ok_or(StoreError::Stale)?)?;
+    let mut told = Vec::new();
+    for (id, function) in naming(&mut tx, row).await? {
+        // The version too, so that a write that goes on at the same time does not give the same generation again.
+        let sql = "UPDATE functions SET generation = generation + 1, version = version + 1 WHERE id = $1";
+        let query = sqlx::query(sql).bind(id).execute(&mut *tx);
+        query.await.map_err(failed("tell of a changed secret"))?;
+        told.push(function);
+    }
+    tx.commit().await.map_err(failed("change a secret"))?;
+    Ok((changed, told))
+}
 
-    async fn secrets(
-        &self,
-        namespace: &Namespace,
-        below: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<SecretRow>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM secrets WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3"
-        );
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str());
-        let query = query.bind(below.unwrap_or(i64::MAX)).bind(i64::from(limit));
-        query.fetch_all(&self.readers).await.map_err(failed("list secrets"))?.iter().map(secret).collect()
-    }
+pub(super) async fn one(
+    store: &Database,
+    namespace: &Namespace,
+    name: &SecretName,
+) -> Result<Option<Sealed>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM secrets WHERE namespace = $1 AND name = $2");
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str()).bind(name.as_str());
+    let row = query.fetch_optional(&store.readers).await.map_err(failed("read a secret"))?;
+    row.as_ref().map(secret).transpose()
+}
 
-    async fn all_secrets(&self) -> Result<Vec<SecretRow>, StoreError> {
-        let query = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM secrets ORDER BY id")));
-        query.fetch_all(&self.readers).await.map_err(failed("list secrets"))?.iter().map(secret).collect()
-    }
+pub(super) async fn page(
+    store: &Database,
+    namespace: &Namespace,
+    below: Option<i64>,
+    limit: u32,
+) -> Result<Vec<SecretRow>, StoreError> {
+    let sql =
+        format!("SELECT {COLUMNS} FROM secrets WHERE namespace = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(namespace.as_str());
+    let query = query.bind(below.unwrap_or(i64::MAX)).bind(i64::from(limit));
+    let rows = query.fetch_all(&store.readers).await.map_err(failed("list secrets"))?;
+    rows.iter().map(|row| Ok(secret(row)?.0)).collect()
+}
 
-    async fn remove_secret(&self, row: &SecretRow) -> Result<Option<FunctionRef>, StoreError> {
-        let mut tx = self.write().await?;
-        let query = sqlx::query("DELETE FROM secrets WHERE id = $1 AND version = $2");
-        let query = query.bind(row.id).bind(row.version.cast_signed());
-        let gone = query.execute(&mut *tx).await.map_err(failed("remove a secret"))?;
-        if gone.rows_affected() == 0 {
-            return Err(StoreError::Stale);
-        }
-        // Without a commit it is still there.
-        if let Some((_, function)) = naming(&mut tx, row).await?.into_iter().next() {
-            return Ok(Some(function));
-        }
-        tx.commit().await.map_err(failed("remove a secret"))?;
-        Ok(None)
+/// Those of all namespaces, oldest first.
+pub(super) async fn all(store: &Database) -> Result<Vec<Sealed>, StoreError> {
+    let query = sqlx::query(AssertSqlSafe(format!("SELECT {COLUMNS} FROM secrets ORDER BY id")));
+    query.fetch_all(&store.readers).await.map_err(failed("list secrets"))?.iter().map(secret).collect()
+}
+
+pub(super) async fn remove(store: &Database, row: &SecretRow) -> Result<Option<FunctionRef>, StoreError> {
+    let mut tx = store.write().await?;
+    let query = sqlx::query("DELETE FROM secrets WHERE id = $1 AND version = $2");
+    let query = query.bind(row.id).bind(row.version.cast_signed());
+    let gone = query.execute(&mut *tx).await.map_err(failed("remove a secret"))?;
+    if gone.rows_affected() == 0 {
+        return Err(StoreError::Stale);
     }
+    // Without a commit it is still there.
+    if let Some((_, function)) = naming(&mut tx, row).await?.into_iter().next() {
+        return Ok(Some(function));
+    }
+    tx.commit().await.map_err(failed("remove a secret"))?;
+    Ok(None)
 }

@@ -1,6 +1,7 @@
 //! What both databases are asked in the same words. Compiled once in the module of each, whose `Database` and `Row` it uses: the
 //! types of the driver differ, the SQL (with `$1`, which both understand) does not. What differs is in their `ingest`.
 
+mod definitions;
 mod functions;
 mod records;
 mod runs;
@@ -11,17 +12,13 @@ mod triggers;
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use sless_backend::FunctionRef;
-use sless_core::{FunctionSettings, Namespace, Runtime, TriggerName};
+use sless_backend::{FunctionRef, Moment};
+use sless_core::Namespace;
 use uuid::Uuid;
 
 use super::{Database, code_means_away, ingest};
-use crate::store::{
-    After, Batch, FunctionRow, InvocationFilter, InvocationRow, LogRow, Queued, Reachable, RevisionRow,
-    Store, StoreError, TriggerRow, TriggerWish,
-};
+use crate::store::{After, Batch, InvocationFilter, InvocationRow, LogRow, Queued, Records, StoreError};
 pub(super) use records::owner;
-use sless_backend::Moment;
 
 pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |source| {
@@ -56,99 +53,7 @@ pub(super) fn unique(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreE
 }
 
 #[async_trait]
-impl Store for Database {
-    async fn insert_function(
-        &self,
-        function: &FunctionRef,
-        runtime: &Runtime,
-        settings: &FunctionSettings,
-    ) -> Result<FunctionRow, StoreError> {
-        functions::insert(self, function, runtime, settings).await
-    }
-
-    async fn function(&self, function: &FunctionRef) -> Result<Option<FunctionRow>, StoreError> {
-        functions::one(self, function).await
-    }
-
-    async fn functions(
-        &self,
-        namespace: &Namespace,
-        below: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<FunctionRow>, StoreError> {
-        functions::page(self, namespace, below, limit).await
-    }
-
-    async fn all_functions(&self) -> Result<Vec<FunctionRow>, StoreError> {
-        functions::all(self).await
-    }
-
-    async fn update_function(
-        &self,
-        row: &FunctionRow,
-        revision: Option<&RevisionRow>,
-    ) -> Result<FunctionRow, StoreError> {
-        functions::update(self, row, revision).await
-    }
-
-    async fn set_active(&self, function: &FunctionRef, revision: &str) -> Result<(), StoreError> {
-        functions::set_active(self, function, revision).await
-    }
-
-    async fn remove_function(&self, function: &FunctionRef) -> Result<(), StoreError> {
-        functions::remove(self, function).await
-    }
-
-    async fn revision(&self, function_id: i64, name: &str) -> Result<Option<RevisionRow>, StoreError> {
-        functions::revision(self, function_id, name).await
-    }
-
-    async fn revisions(&self, function_id: i64) -> Result<Vec<RevisionRow>, StoreError> {
-        functions::revisions(self, function_id).await
-    }
-
-    async fn forget_revisions(&self, function_id: i64, keep: u32) -> Result<Vec<RevisionRow>, StoreError> {
-        functions::forget_revisions(self, function_id, keep).await
-    }
-
-    async fn reachable(&self) -> Result<Vec<Reachable>, StoreError> {
-        functions::reachable(self).await
-    }
-
-    async fn insert_trigger(
-        &self,
-        namespace: &Namespace,
-        name: &TriggerName,
-        wish: &TriggerWish,
-    ) -> Result<TriggerRow, StoreError> {
-        triggers::insert(self, namespace, name, wish).await
-    }
-
-    async fn trigger(
-        &self,
-        namespace: &Namespace,
-        name: &TriggerName,
-    ) -> Result<Option<TriggerRow>, StoreError> {
-        triggers::one(self, namespace, name).await
-    }
-
-    async fn triggers(
-        &self,
-        namespace: &Namespace,
-        below: Option<i64>,
-        limit: u32,
-    ) -> Result<Vec<TriggerRow>, StoreError> {
-        triggers::page(self, namespace, below, limit).await
-    }
-
-    async fn update_trigger(&self, row: &TriggerRow) -> Result<TriggerRow, StoreError> {
-        triggers::update(self, row).await
-    }
-
-    async fn remove_trigger(&self, row: &TriggerRow) -> Result<(), StoreError> {
-        triggers::remove(self, row).await
-    }
-
+impl Records for Database {
     async fn store_events(&self, batches: HashMap<FunctionRef, Batch>) -> Result<(), StoreError> {
         ingest::store(self, batches).await
     }

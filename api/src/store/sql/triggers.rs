@@ -3,8 +3,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::super::{Database, Row};
 use super::{failed, odd};
-use crate::store::{StoreError, TriggerRow, TriggerWish};
-use sless_backend::Moment;
+use crate::store::StoreError;
+use sless_backend::{Moment, TriggerRow, TriggerWish};
 
 const COLUMNS: &str =
     "id, namespace, name, type, enabled, function, settings, version, created_at, updated_at";
@@ -25,6 +25,7 @@ fn trigger(row: &Row) -> Result<TriggerRow, StoreError> {
             http: http(text("settings")?)?,
         },
         version: number("version")?.unsigned_abs(),
+        trouble: None,
         created_at: Moment(number("created_at")?),
         updated_at: Moment(number("updated_at")?),
     })
@@ -101,12 +102,15 @@ pub(super) async fn page(
     query.fetch_all(&store.readers).await.map_err(failed("list triggers"))?.iter().map(trigger).collect()
 }
 
-pub(super) async fn update(store: &Database, row: &TriggerRow) -> Result<TriggerRow, StoreError> {
+pub(super) async fn change(
+    store: &Database,
+    row: &TriggerRow,
+    wish: &TriggerWish,
+) -> Result<TriggerRow, StoreError> {
     let sql = format!(
         "UPDATE triggers SET enabled = $1, function = $2, settings = $3, host = $4, updated_at = $5, version = version + 1
          WHERE id = $6 AND version = $7 RETURNING {COLUMNS}"
     );
-    let wish = &row.wish;
     let query = sqlx::query(AssertSqlSafe(sql)).bind(wish.enabled).bind(wish.function.as_str());
     let query = query.bind(settings_text(&wish.http)).bind(wish.http.host.as_ref().map(|host| host.as_str()));
     let query = query.bind(Moment::now().0).bind(row.id).bind(row.version.cast_signed());
