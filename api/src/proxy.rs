@@ -3,33 +3,40 @@
 //! No database and no framework here: the route comes from a table in memory, the connection from a pool, and the supervisor's
 //! connection is driven by the very task that serves the caller, so that a call wakes no other task.
 
+mod admin;
 mod body;
 mod detached;
 mod gate;
 mod headers;
+mod hold;
+mod loads;
 mod pool;
 mod table;
 mod upstream;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
-use http_body_util::BodyExt;
 use ipnet::IpNet;
-use sless_backend::{Backend, Endpoint, FunctionRef, Secret};
+use sless_backend::{Backend, Endpoint, FunctionRef};
+use tokio_util::sync::CancellationToken;
 
 use crate::problem::{Code, Problem};
 
+pub(crate) use admin::{ask_admin, cancel_at};
 pub(crate) use body::{Lingering, ResponseBody};
 pub(crate) use detached::{Detached, Sent};
 pub(crate) use headers::Trigger;
 pub(crate) use table::{Route, Table};
 
 use body::CallBody;
+use hold::{Held, Tries};
+use loads::Loads;
 use pool::Pool;
 use upstream::{Home, SendError, Upstream, UpstreamBody};
 
@@ -38,8 +45,8 @@ use upstream::{Home, SendError, Upstream, UpstreamBody};
 const WHOLE: u64 = 64 << 10;
 /// What is said when a call may have been taken by somebody who can't tell any more.
 const WENT_AWAY: &str = "the function's supervisor went away during the call";
-/// How often a call is offered before the caller hears that nobody takes it.
-const TRIES: usize = 4;
+/// So long somebody else is waited for when all that there were have refused a call.
+const REPLACED_WITHIN: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -47,6 +54,8 @@ pub(crate) struct Proxy {
     backend: Arc<dyn Backend>,
     table: Arc<Table>,
     pool: Arc<Pool>,
+    loads: Arc<Loads>,
+    held: Held,
     trusted: Vec<IpNet>,
 }
 
@@ -59,8 +68,15 @@ struct Call {
 }
 
 impl Proxy {
-    pub(crate) fn new(backend: Arc<dyn Backend>, table: Arc<Table>, trusted: Vec<IpNet>) -> Self {
-        Self { backend, table, pool: Arc::new(Pool::default()), trusted }
+    /// Once `draining` no call is held back for a supervisor to come.
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        table: Arc<Table>,
+        trusted: Vec<IpNet>,
+        draining: CancellationToken,
+    ) -> Self {
+        let (pool, loads, held) = (Arc::default(), Arc::default(), Held::new(draining));
+        Self { backend, table, pool, loads, held, trusted }
     }
 
     /// Closes connections that have not been used for a while.
@@ -182,23 +198,30 @@ impl Proxy {
         body: CallBody,
         these: Option<&Arc<[Endpoint]>>,
     ) -> Result<Response<ResponseBody>, Problem> {
+        self.backend.called(function);
         let mut body = Some(body);
-        let mut last = "no connection".to_owned();
-        for attempt in 0..TRIES {
+        let mut tries = Tries::default();
+        loop {
             // Asked anew each time: what refused the last time may have been replaced.
             let endpoints = these.cloned().unwrap_or_else(|| self.backend.endpoints(function));
-            let index = attempt % endpoints.len().max(1);
-            let Some(endpoint) = endpoints.get(index) else {
-                return Err(Problem::not_ready(format!(
-                    "function {:?} has no revision that can answer yet",
-                    function.name.as_str()
-                )));
+            if endpoints.is_empty() {
+                if these.is_some() {
+                    return Err(hold::not_ready(function));
+                }
+                self.held.until_awake(&*self.backend, function, tries.began).await?;
+                continue;
+            }
+            let Some((index, load)) = self.loads.least(&endpoints, &tries.refused) else {
+                if tries.begin_anew().await || self.expects_others(function, these, &tries).await {
+                    continue;
+                }
+                break;
             };
+            let Some(endpoint) = endpoints.get(index) else { break };
             let mut upstream = match self.pool.connect(endpoint).await {
                 Ok(upstream) => upstream,
                 Err(error) => {
-                    last = error.to_string();
-                    tokio::time::sleep(pool::pause(attempt)).await;
+                    tries.refused_by(endpoint, error.to_string());
                     continue;
                 }
             };
@@ -210,14 +233,16 @@ impl Proxy {
             *request.uri_mut() = call.uri.clone();
             *request.headers_mut() = call.headers.clone();
             match upstream.send(request).await {
-                Ok(response) if rejected(&response) && body.is_some() && attempt + 1 < TRIES => {
-                    last = "the supervisor takes no calls".to_owned();
-                    drop(response);
-                    tokio::time::sleep(pool::pause(attempt)).await;
+                Ok(response)
+                    if rejected(&response)
+                        && body.is_some()
+                        && (!tries.is_last() || self.expects_others(function, these, &tries).await) =>
+                {
+                    tries.refused_by(endpoint, "the supervisor takes no calls".to_owned());
                 }
                 Ok(response) => {
-                    let home =
-                        Home { pool: self.pool.clone(), streamed: body.is_none(), index, lease: endpoints };
+                    let pool = self.pool.clone();
+                    let home = Home { pool, streamed: body.is_none(), index, lease: endpoints, load };
                     return Ok(answer(response, upstream, home, call.trailers));
                 }
                 // Nothing of it has left this process: the connection was closed while it was idle.
@@ -234,8 +259,20 @@ impl Proxy {
                 }
             }
         }
-        tracing::warn!(function = %function, error = last, "nobody took a call");
+        tracing::warn!(function = %function, error = tries.last, "nobody took a call");
         Err(Problem::new(Code::BadGateway, "the function's supervisor can't be reached"))
+    }
+
+    /// Whether those that have refused a call will be replaced, so that it is worth while to go on.
+    async fn expects_others(
+        &self,
+        function: &FunctionRef,
+        these: Option<&Arc<[Endpoint]>>,
+        tries: &Tries,
+    ) -> bool {
+        these.is_none()
+            && tries.began.elapsed() < REPLACED_WITHIN
+            && self.backend.wake(function).await.is_ok_and(|expected| expected)
     }
 }
 
@@ -279,51 +316,6 @@ fn below(path: &str, query: Option<&str>) -> Option<Uri> {
 
 fn problem(problem: &Problem) -> Response<ResponseBody> {
     problem.response(|bytes| ResponseBody::Bytes(bytes.into()))
-}
-
-/// Asks a supervisor's admin port for a page.
-pub(crate) async fn ask_admin(
-    endpoint: &Endpoint,
-    path: &'static str,
-    token: &Secret,
-) -> std::io::Result<Bytes> {
-    let (status, body) = admin(endpoint, Method::GET, Uri::from_static(path), token).await?;
-    if status.is_success() {
-        Ok(body)
-    } else {
-        Err(std::io::Error::other(format!("the admin port answered {status}")))
-    }
-}
-
-/// Asks a supervisor to end a call; whether it has it.
-pub(crate) async fn cancel_at(endpoint: &Endpoint, id: uuid::Uuid, token: &Secret) -> std::io::Result<bool> {
-    let uri = format!("/invocations/{id}").parse().map_err(std::io::Error::other)?;
-    match admin(endpoint, Method::DELETE, uri, token).await? {
-        (StatusCode::ACCEPTED, _) => Ok(true),
-        (StatusCode::NOT_FOUND, _) => Ok(false),
-        (status, _) => Err(std::io::Error::other(format!("the admin port answered {status}"))),
-    }
-}
-
-async fn admin(
-    endpoint: &Endpoint,
-    method: Method,
-    uri: Uri,
-    token: &Secret,
-) -> std::io::Result<(StatusCode, Bytes)> {
-    let mut request = Request::new(CallBody::whole(Bytes::new()));
-    *request.method_mut() = method;
-    *request.uri_mut() = uri;
-    request.headers_mut().insert(http::header::HOST, HeaderValue::from_static("supervisor"));
-    request.headers_mut().insert("x-sless-proxy-token", headers::secret(token));
-    let mut upstream = pool::open_admin(endpoint).await?;
-    let response =
-        upstream.send(request).await.map_err(|_| std::io::Error::other("the admin port did not answer"))?;
-    let status = response.status();
-    let home = Home { pool: Arc::new(Pool::default()), lease: Arc::default(), index: 0, streamed: false };
-    let body = UpstreamBody::new(response.into_body(), upstream, home);
-    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-    Ok((status, body))
 }
 
 #[cfg(test)]

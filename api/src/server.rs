@@ -199,7 +199,7 @@ impl Server {
         let drain = CancellationToken::new();
         let app = Arc::new(App {
             auth: Auth::new(&config.token),
-            proxy: Proxy::new(backend.clone(), table.clone(), config.trusted_proxies.clone()),
+            proxy: Proxy::new(backend.clone(), table.clone(), config.trusted_proxies.clone(), drain.clone()),
             external_url,
             metrics_addr: reachable(admin_addr).to_string(),
             records,

@@ -16,6 +16,7 @@ use sless_backend::Endpoint;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body::CallBody;
+use super::loads::Load;
 use super::pool::Pool;
 
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -158,6 +159,9 @@ pub(super) struct Home {
     pub(super) index: usize,
     /// The request's body was streamed, so the answer may come before all of it was taken.
     pub(super) streamed: bool,
+    /// The call is counted for as long as it runs.
+    #[expect(dead_code, reason = "it only has to live")]
+    pub(super) load: Option<Load>,
 }
 
 /// The body of an answer as it comes. Read to its end, the connection goes back to the pool.

@@ -98,6 +98,9 @@ pub(super) async fn function(app: &App, row: &FunctionRow) -> Result<Value, Prob
     let answers = !app.backend.endpoints(&row.function).is_empty();
     let ready = match (answers, phase) {
         (true, _) => condition("Ready", "True", "Answering", None),
+        (false, Phase::Ready) if app.upkeep.is_none() => {
+            condition("Ready", "True", "Asleep", Some("nobody calls it; the next call starts it"))
+        }
         (false, Phase::Failed) => condition("Ready", "False", "Failed", message.as_deref()),
         (false, _) => condition("Ready", "False", "NotReady", message.as_deref()),
     };
