@@ -200,6 +200,7 @@ impl From<StoreError> for Problem {
             },
             StoreError::HostRefused(why) => Self::invalid("host", format!("host: {why}")),
             StoreError::NamespaceRefused(why) => Self::new(Code::Conflict, why),
+            StoreError::Invalid(error) => error.into(),
             StoreError::Stale => Self::stale(),
             StoreError::NoSecret(name) => {
                 Self::invalid("secrets", format!("secrets: there is no secret {name:?} in this namespace"))

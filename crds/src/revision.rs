@@ -1,28 +1,51 @@
 //! What a `ControllerRevision` of ours holds.
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sless_core::FieldError;
 
 use crate::{FunctionSpec, Source};
 
 /// The `data` of a `ControllerRevision`: all that a rollback brings back.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RevisionData {
-    pub runtime: String,
-    /// The spec without its source.
-    pub settings: FunctionSpec,
+    /// The spec that it was made from.
+    pub spec: FunctionSpec,
+    /// The source in it.
     pub source: Source,
+}
+
+/// As it is written.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    runtime: String,
+    /// The spec without runtime and source.
+    settings: Map<String, Value>,
+    source: Source,
 }
 
 impl RevisionData {
     /// What is to be kept of `spec`; `None` without code.
     #[must_use]
     pub fn of(spec: &FunctionSpec) -> Option<Self> {
-        let source = spec.source.clone()?;
-        let settings = FunctionSpec { source: None, ..spec.clone() };
-        Some(Self { runtime: spec.runtime.clone(), settings, source })
+        Some(Self { spec: spec.clone(), source: spec.source.clone()? })
+    }
+
+    /// As the object holds it.
+    ///
+    /// # Errors
+    /// Never for a spec that was read.
+    pub fn write(&self) -> Result<RawExtension, serde_json::Error> {
+        let mut settings = match serde_json::to_value(&self.spec)? {
+            Value::Object(settings) => settings,
+            _ => Map::new(),
+        };
+        settings.remove("source");
+        settings.remove("runtime");
+        let written = Written { runtime: self.spec.runtime.clone(), settings, source: self.source.clone() };
+        serde_json::to_value(written).map(RawExtension)
     }
 
     /// Reads it back.
@@ -30,23 +53,19 @@ impl RevisionData {
     /// # Errors
     /// Names what is not as it was written: somebody else has changed the object.
     pub fn read(object: &ControllerRevision) -> Result<Self, FieldError> {
-        Self::deserialize(&object.data.0).map_err(|e| FieldError::new("data", e.to_string()))
-    }
-
-    /// The spec that it was made from.
-    #[must_use]
-    pub fn spec(&self) -> FunctionSpec {
-        FunctionSpec {
-            runtime: self.runtime.clone(),
-            source: Some(self.source.clone()),
-            ..self.settings.clone()
-        }
+        let wrong = |error: serde_json::Error| FieldError::new("data", error.to_string());
+        let mut written = Written::deserialize(&object.data.0).map_err(wrong)?;
+        written.settings.insert("runtime".into(), Value::String(written.runtime));
+        let spec: FunctionSpec = serde_json::from_value(Value::Object(written.settings)).map_err(wrong)?;
+        Ok(Self {
+            spec: FunctionSpec { source: Some(written.source.clone()), ..spec },
+            source: written.source,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
     use serde_json::json;
 
     use super::*;
@@ -59,11 +78,9 @@ mod tests {
         }))
         .unwrap();
         let data = RevisionData::of(&spec).unwrap();
-        let object = ControllerRevision {
-            data: RawExtension(serde_json::to_value(&data).unwrap()),
-            ..Default::default()
-        };
-        assert_eq!(RevisionData::read(&object).unwrap().spec(), spec);
+        let object = ControllerRevision { data: data.write().unwrap(), ..Default::default() };
+        assert_eq!(object.data.0["settings"], json!({"memoryMb": 64, "env": {"A": "b"}}));
+        assert_eq!(RevisionData::read(&object).unwrap(), data);
         assert_eq!(RevisionData::of(&FunctionSpec { source: None, ..spec }), None);
         assert_eq!(RevisionData::read(&ControllerRevision::default()).unwrap_err().field, "data");
     }

@@ -6,7 +6,8 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use sless_core::{
-    FunctionName, FunctionSettings, HttpTrigger, Namespace, Runtime, SecretName, TriggerKind, TriggerName,
+    FieldError, FunctionName, FunctionSettings, HttpTrigger, Namespace, Runtime, SecretName, TriggerKind,
+    TriggerName,
 };
 
 use crate::{BoxStream, CodeRef, FunctionRef, Moment, Secret};
@@ -23,7 +24,7 @@ pub enum DefinitionError {
     /// The host is not one that the namespace's triggers may have: a whole clause that says what they may.
     #[error("{0}")]
     HostRefused(String),
-    /// The namespace is not one to work in: a whole clause that says why, and what to do.
+    /// The namespace, or what is in it under that name, is not ours to work with: a whole clause that says why, and what to do.
     #[error("{0}")]
     NamespaceRefused(String),
     /// Somebody else has written meanwhile.
@@ -35,6 +36,9 @@ pub enum DefinitionError {
     /// A function names a secret that isn't there.
     #[error("there is no secret {0:?}")]
     NoSecret(String),
+    /// What was to be written has a fault that only where it lies can tell.
+    #[error(transparent)]
+    Invalid(FieldError),
     /// Where it lies is away, full or overloaded: the same again may well work a little later.
     #[error("{action}")]
     Away {

@@ -1,0 +1,157 @@
+//! Objects of one kind as the API server tells of them: listed, then watched, for as long as this process lives.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Longest wait for what this process has written to be seen here.
+const OWN_WRITES: Duration = Duration::from_secs(2);
+
+/// What is known of the objects of one kind.
+#[derive(Clone)]
+pub(crate) struct Mirror<K: Resource<DynamicType = ()> + 'static> {
+    store: Store<K>,
+    news: watch::Receiver<News>,
+}
+
+/// How far a mirror is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct News {
+    /// Only grows: something has changed.
+    count: u64,
+    /// The first list is here whole.
+    complete: bool,
+    /// Why it is not as it should be now.
+    trouble: Option<String>,
+}
+
+impl<K: Resource<DynamicType = ()> + 'static> Debug for Mirror<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mirror").field("kind", &K::kind(&())).field("news", &*self.news.borrow()).finish()
+    }
+}
+
+impl<K> Mirror<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Hash + Eq,
+{
+    /// Begins to mirror in a task of `tasks`. `heard` gets each event after it is in the store and before anybody is woken.
+    pub(crate) fn spawn(
+        api: Api<K>,
+        config: Config,
+        tasks: &mut JoinSet<()>,
+        heard: impl Fn(&Event<K>) + Send + 'static,
+    ) -> Self {
+        let (reader, writer) = store();
+        let (tell, news) = watch::channel(News::default());
+        let events = reflector(
+            writer,
+            watcher(api, config).map(|event| {
+                // Who wrote which field is half of an object, and nobody asks for it here.
+                event.map(|event| event.modify(|object| object.managed_fields_mut().clear()))
+            }),
+        );
+        tasks.spawn(async move {
+            let mut events = std::pin::pin!(events.default_backoff());
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => {
+                        heard(&event);
+                        tell.send_modify(|news| {
+                            news.trouble = None;
+                            news.complete |= matches!(event, Event::InitDone);
+                            // What is listed counts when the list is whole.
+                            if !matches!(event, Event::Init | Event::InitApply(_)) {
+                                news.count += 1;
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        let kind = K::kind(&());
+                        let text = error.to_string();
+                        if tell.borrow().trouble.as_ref() != Some(&text) {
+                            tracing::warn!(kind = %kind, error = %text, "failed to watch objects, trying again");
+                        }
+                        tell.send_modify(|news| news.trouble = Some(text));
+                    }
+                }
+            }
+        });
+        Self { store: reader, news }
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.store.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// One that lies in no namespace.
+    pub(crate) fn get_global(&self, name: &str) -> Option<Arc<K>> {
+        self.store.get(&ObjectRef::new(name))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+        self.store.state()
+    }
+
+    /// Waits for the first list.
+    ///
+    /// # Errors
+    /// Why it did not come within `limit`.
+    pub(crate) async fn complete(&self, limit: Duration) -> Result<(), String> {
+        let mut news = self.news.clone();
+        let whole = tokio::time::timeout(limit, news.wait_for(|news| news.complete)).await;
+        if matches!(whole, Ok(Ok(_))) {
+            return Ok(());
+        }
+        let trouble = self.news.borrow().trouble.clone();
+        let trouble = trouble.unwrap_or_else(|| format!("no answer within {limit:?}"));
+        Err(format!("list objects of kind {}: {trouble}", K::kind(&())))
+    }
+
+    /// Waits until `seen` holds, for as long as the mirror may lag behind what this process has written itself.
+    pub(crate) async fn until(&self, mut seen: impl FnMut(&Self) -> bool) {
+        let mut news = self.news.clone();
+        let wait = async {
+            loop {
+                news.mark_unchanged();
+                if seen(self) || news.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(OWN_WRITES, wait).await.is_err() {
+            tracing::debug!(kind = %K::kind(&()), "an own write is not seen yet");
+        }
+    }
+
+    /// Waits until what was written is seen here, or something newer.
+    pub(crate) async fn until_seen(&self, written: &K) {
+        let (Some(namespace), name) = (written.namespace(), written.name_any()) else { return };
+        let version = version(written);
+        self.until(|mirror| {
+            mirror.get(&namespace, &name).is_some_and(|seen| self::version(&*seen) >= version)
+        })
+        .await;
+    }
+
+    /// Yields after changes; several at once may yield once.
+    pub(crate) fn news(&self) -> watch::Receiver<News> {
+        self.news.clone()
+    }
+}
+
+/// Resource versions of one kind are numbers that grow, since Kubernetes 1.35 by promise and before as a fact.
+fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_ref()?.parse().ok()
+}
