@@ -24,6 +24,7 @@ mod config;
 mod detached;
 mod ingest;
 mod metrics;
+mod news;
 mod problem;
 mod proxy;
 mod reconcile;

@@ -300,6 +300,9 @@ pub(crate) async fn clean(app: Arc<App>, stop: CancellationToken) {
         }
         let age = i64::try_from(app.config.retention.as_micros()).unwrap_or(i64::MAX);
         let before = Moment(Moment::now().0.saturating_sub(age));
+        if let Err(error) = app.records.expire_build_logs(before).await {
+            tracing::warn!(error = %chain(&error), "failed to remove old logs of builds, trying again later");
+        }
         loop {
             match app.records.expire(before, app.config.retention_count).await {
                 Ok(0) => break,

@@ -31,6 +31,7 @@ use crate::config::{ApiConfig, Database};
 use crate::detached::Runs;
 use crate::ingest::{Ingest, Writer, WriterTask};
 use crate::metrics::{Metrics, Part};
+use crate::news;
 use crate::problem::{Code, Problem, chain};
 use crate::proxy::{Lingering, Proxy, ResponseBody, Table};
 use crate::reconcile;
@@ -194,7 +195,8 @@ impl Server {
 
         let table = Arc::new(Table::default());
         let metrics = Arc::new(Metrics::new()?);
-        let (stored, news) = tokio::sync::watch::channel(());
+        let (stored, own_news) = tokio::sync::watch::channel(());
+        let (told, news) = tokio::sync::watch::channel(());
         let (writer, writer_task) = Writer::start(records.clone(), stored);
         let drain = CancellationToken::new();
         let app = Arc::new(App {
@@ -202,7 +204,7 @@ impl Server {
             proxy: Proxy::new(backend.clone(), table.clone(), config.trusted_proxies.clone(), drain.clone()),
             external_url,
             metrics_addr: reachable(admin_addr).to_string(),
-            records,
+            records: records.clone(),
             definitions,
             upkeep,
             code,
@@ -216,7 +218,7 @@ impl Server {
             config,
             backend: backend.clone(),
         });
-        let ingest = Arc::new(Ingest { backend, writer, metrics });
+        let ingest = Arc::new(Ingest { backend, store: records, writer, metrics });
         let (stop, stop_ingest) = (CancellationToken::new(), CancellationToken::new());
         let (callers, senders) = (TaskTracker::new(), TaskTracker::new());
         records::listen(ingest, &app.config.internal_listen, &senders, &stop_ingest).await?;
@@ -226,6 +228,7 @@ impl Server {
             tokio::spawn(reconcile::clean(app.clone(), stop.clone())),
             tokio::spawn(reconcile::follow(app.clone(), stop.clone())),
         ];
+        background.push(tokio::spawn(news::pass_on(app.clone(), own_news, told, stop.clone())));
         if let Some(upkeep) = app.upkeep.clone() {
             loaded.map_err(no_database)?;
             for row in upkeep.all_functions().await.map_err(no_database)? {

@@ -18,7 +18,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sless_backend::{FunctionRef, Moment};
+use sless_backend::{BoxStream, FunctionRef, LogLine, Moment};
 use sless_core::{FunctionName, Namespace};
 use uuid::Uuid;
 
@@ -158,6 +158,15 @@ pub(crate) struct InvocationFilter {
     pub(crate) until: Option<Moment>,
 }
 
+/// What the processes that share a database tell each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Records have come in.
+    Stored,
+    /// Whoever has this call, which no supervisor has yet, is to end it.
+    Cancel(Uuid),
+}
+
 /// Where a page of records ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct After {
@@ -253,6 +262,26 @@ pub(crate) trait Records: Tokens + Debug + Send + Sync {
     /// Removes records that are older than `before` or beyond the newest `keep` of their function, a bounded number at a time.
     /// Returns how many went; zero means that there are no more.
     async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError>;
+
+    /// Keeps the log of a build that is over; delivered again, it is kept once. Of a function's many the oldest go.
+    async fn keep_build_log(
+        &self,
+        function: &FunctionRef,
+        build: &str,
+        lines: &[LogLine],
+    ) -> Result<(), StoreError>;
+    async fn build_log(
+        &self,
+        function: &FunctionRef,
+        build: &str,
+    ) -> Result<Option<Vec<LogLine>>, StoreError>;
+    /// Removes logs of builds that are older than `before`.
+    async fn expire_build_logs(&self, before: Moment) -> Result<(), StoreError>;
+
+    /// Tells the other processes that share the database. It may get lost.
+    async fn tell(&self, news: News) -> Result<(), StoreError>;
+    /// What the others tell, from now on.
+    fn hear(&self) -> BoxStream<News>;
 
     /// Whether it answers.
     async fn ping(&self) -> Result<(), StoreError>;

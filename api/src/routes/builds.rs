@@ -13,8 +13,9 @@ use super::{Answer, Entered, Shared, Two, input, render};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// Between looks at the log of a build that runs.
+/// Between looks at the log of a build that runs: a file here, or a question to a cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 async fn last(app: &App, function: &FunctionRef) -> Result<BuildStatus, Problem> {
     app.function(function).await?;
@@ -73,7 +74,19 @@ async fn kept(
     build: &str,
     from: usize,
 ) -> Result<impl Iterator<Item = Line> + use<>, Problem> {
-    let lines = app.backend.build_log(function, build, from).await?.unwrap_or_default();
+    let kept = async || {
+        let lines = app.records.build_log(function, build).await?;
+        Ok::<_, Problem>(lines.map(|lines| lines.into_iter().skip(from).collect::<Vec<_>>()))
+    };
+    // Whoever builds hands in the log of a build that is over, and then lets go of it.
+    let lines = match app.backend.build_log(function, build, from).await {
+        Ok(Some(lines)) => lines,
+        Ok(None) => kept().await?.unwrap_or_default(),
+        Err(error) => match kept().await? {
+            Some(lines) => lines,
+            None => return Err(error.into()),
+        },
+    };
     Ok(lines.into_iter().map(|line| Line {
         mark: None,
         invocation_id: None,
@@ -131,7 +144,8 @@ async fn run(mut live: Live, function: FunctionRef, name: String, mut marks: Mar
         if !live.lines(lines).await || ended {
             break Until::End;
         }
-        if let Next::End(until) = live.wait(LOOK_EVERY, false).await {
+        let pause = if live.app.upkeep.is_some() { LOOK_EVERY } else { ASK_EVERY };
+        if let Next::End(until) = live.wait(pause, false).await {
             break until;
         }
     };

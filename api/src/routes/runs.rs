@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 use sless_backend::FunctionRef;
+use sless_protocol::event::Status;
 use uuid::Uuid;
 
 use super::{Answer, Entered, Shared, Two, input, invocations, render, revisions};
@@ -18,7 +19,7 @@ use crate::detached;
 use crate::problem::{Code, Problem};
 use crate::proxy::{Detached, cancel_at};
 use crate::reconcile;
-use crate::store::{InvocationRow, Queued};
+use crate::store::{InvocationRow, News, Queued};
 use sless_backend::Moment;
 
 /// How often, and how long, somebody is looked for who has the call: it may be on its way to a supervisor, or its end on its way here.
@@ -121,10 +122,17 @@ pub(super) async fn cancel(State(app): Shared, entered: Entered, Path((_, id)): 
             row = invocations::record(&app, &entered, &id).await?;
         }
         if let Some(status) = &row.status {
+            if look > 0 && status == Status::Cancelled.as_str() {
+                return render::json_response(StatusCode::ACCEPTED, &json!({"invocation_id": row.id}));
+            }
             return Err(conflict(format!("it has ended: {status}")));
         }
         if app.runs.cancel(row.id) {
             return render::json_response(StatusCode::ACCEPTED, &json!({"invocation_id": row.id}));
+        }
+        // It may wait in another process. Of those that a supervisor has, that one is asked.
+        if look == 0 && !row.started && app.upkeep.is_none() {
+            app.records.tell(News::Cancel(row.id)).await?;
         }
         for endpoint in app.backend.supervisors(&function) {
             let asked = cancel_at(&endpoint, row.id, &token);

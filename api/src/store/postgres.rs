@@ -1,5 +1,6 @@
 //! The store in PostgreSQL.
 
+mod channel;
 mod ingest;
 #[path = "sql/store.rs"]
 #[allow(clippy::duplicate_mod, reason = "the same SQL, compiled for the types of the other driver")]
@@ -16,6 +17,7 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::RwLock;
+use uuid::Uuid;
 
 use super::StoreError;
 use sql::failed;
@@ -39,6 +41,10 @@ pub(crate) struct PostgresStore {
     writer: PgPool,
     /// The same pool.
     readers: PgPool,
+    /// One connection, on which this process hears the others.
+    listener: PgPool,
+    /// This process, among those that share the database.
+    me: Uuid,
     /// The numbers that stand for functions in records; they never change.
     owners: Arc<RwLock<HashMap<FunctionRef, i64>>>,
 }
@@ -57,7 +63,9 @@ impl PostgresStore {
         let migrated = MIGRATIONS.run(&pool).await;
         migrated
             .map_err(|e| StoreError::Failed { action: "bring the database up to date", source: e.into() })?;
-        Ok(Self { writer: pool.clone(), readers: pool, owners: Arc::default() })
+        let listener = PgPoolOptions::new().max_connections(1).acquire_timeout(WITHIN);
+        let listener = listener.connect_lazy_with((*pool.connect_options()).clone());
+        Ok(Self { writer: pool.clone(), readers: pool, listener, me: Uuid::now_v7(), owners: Arc::default() })
     }
 
     async fn write(&self) -> Result<Transaction<'static, Postgres>, StoreError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
 
 use super::suite::{Place, attempt, finished, function, in_postgres, insert, read, started};
 use super::*;
@@ -136,6 +137,39 @@ async fn what_is_delivered_to_two_at_once_is_stored_once() {
         let filter = InvocationFilter::default();
         assert_eq!(one.invocations(&function("f"), &filter, None, 1000).await.unwrap().len(), 600);
         assert_eq!(other.function_log(&function("f"), 0, 2000).await.unwrap().0.len(), 1200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_hears_what_the_others_tell_and_not_itself() {
+    in_postgres(async |place| {
+        let (one, other) = (place.open().await, place.open().await);
+        let (mut at_one, mut at_other) = (one.hear(), other.hear());
+        let cancelled = News::Cancel(Uuid::from_u128(7));
+        // Told again until the other listens: it takes a connection first.
+        let told = async {
+            loop {
+                one.tell(cancelled).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            heard = at_other.next() => assert_eq!(heard, Some(cancelled)),
+            () = told => {}
+            () = tokio::time::sleep(Duration::from_secs(10)) => unreachable!("nothing was heard"),
+        }
+        let told = async {
+            loop {
+                other.tell(News::Stored).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            heard = at_one.next() => assert_eq!(heard, Some(News::Stored), "not what it has told itself"),
+            () = told => {}
+            () = tokio::time::sleep(Duration::from_secs(10)) => unreachable!("nothing was heard"),
+        }
     })
     .await;
 }

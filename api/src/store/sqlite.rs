@@ -1,5 +1,6 @@
 //! The store in one SQLite file: WAL, one writer, a pool of readers.
 
+mod channel;
 mod ingest;
 #[path = "sql/store.rs"]
 mod sql;

@@ -101,6 +101,7 @@ suite! {
     what_a_secret_holds_is_read_with_its_key_alone,
     texts_come_back_as_they_came,
     a_batch_may_have_an_attempt_twice,
+    logs_of_builds_are_kept_for_a_while,
 }
 
 pub(super) fn function(name: &str) -> FunctionRef {
@@ -515,4 +516,23 @@ async fn a_call_that_waits_is_queued_and_what_never_ends_is_lost(place: &Place) 
     let found = read(store, 2).await.unwrap();
     assert_eq!((found.status.as_deref(), found.finished_at), (Some("success"), Some(Moment(250))));
     assert_eq!((lose(999, 101).await, store.unfinished().await.unwrap()), (1, Vec::new()));
+}
+
+async fn logs_of_builds_are_kept_for_a_while(place: &Place) {
+    let store = &*place.open().await;
+    let line = |text: &str| LogLine { time: "t".into(), stream: "stdout".into(), text: text.into() };
+    let f = function("f");
+    assert_eq!(store.build_log(&f, "b-1").await.unwrap(), None);
+    for lines in [vec![line("a\0")], vec![line("a\0"), line("b")]] {
+        store.keep_build_log(&f, "b-1", &lines).await.unwrap();
+        assert_eq!(store.build_log(&f, "b-1").await.unwrap(), Some(lines), "delivered again, it is the same");
+    }
+    assert_eq!(store.build_log(&function("g"), "b-1").await.unwrap(), None);
+    for n in 0..60 {
+        store.keep_build_log(&f, &format!("c-{n}"), &[]).await.unwrap();
+    }
+    assert_eq!(store.build_log(&f, "b-1").await.unwrap(), None, "the oldest go");
+    assert_eq!(store.build_log(&f, "c-59").await.unwrap(), Some(vec![]));
+    store.expire_build_logs(Moment(Moment::now().0 + 1)).await.unwrap();
+    assert_eq!(store.build_log(&f, "c-59").await.unwrap(), None);
 }

@@ -1,6 +1,7 @@
 //! What both databases are asked in the same words. Compiled once in the module of each, whose `Database` and `Row` it uses: the
 //! types of the driver differ, the SQL (with `$1`, which both understand) does not. What differs is in their `ingest`.
 
+mod builds;
 mod definitions;
 mod functions;
 mod records;
@@ -12,12 +13,14 @@ mod triggers;
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use sless_backend::{FunctionRef, Moment};
+use sless_backend::{BoxStream, FunctionRef, LogLine, Moment};
 use sless_core::Namespace;
 use uuid::Uuid;
 
-use super::{Database, code_means_away, ingest};
-use crate::store::{After, Batch, InvocationFilter, InvocationRow, LogRow, Queued, Records, StoreError};
+use super::{Database, channel, code_means_away, ingest};
+use crate::store::{
+    After, Batch, InvocationFilter, InvocationRow, LogRow, News, Queued, Records, StoreError,
+};
 pub(super) use records::owner;
 
 pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
@@ -123,6 +126,35 @@ impl Records for Database {
 
     async fn expire(&self, before: Moment, keep: u32) -> Result<u64, StoreError> {
         ingest::expire(self, before, keep).await
+    }
+
+    async fn keep_build_log(
+        &self,
+        function: &FunctionRef,
+        build: &str,
+        lines: &[LogLine],
+    ) -> Result<(), StoreError> {
+        builds::keep(self, function, build, lines).await
+    }
+
+    async fn build_log(
+        &self,
+        function: &FunctionRef,
+        build: &str,
+    ) -> Result<Option<Vec<LogLine>>, StoreError> {
+        builds::read(self, function, build).await
+    }
+
+    async fn expire_build_logs(&self, before: Moment) -> Result<(), StoreError> {
+        builds::expire(self, before).await
+    }
+
+    async fn tell(&self, news: News) -> Result<(), StoreError> {
+        channel::tell(self, news).await
+    }
+
+    fn hear(&self) -> BoxStream<News> {
+        channel::hear(self)
     }
 
     async fn ping(&self) -> Result<(), StoreError> {
