@@ -57,9 +57,9 @@ pub struct FunctionSpec {
     pub source: Option<Source>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     pub timeout_sec: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     pub init_timeout_sec: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u32>,
@@ -77,9 +77,9 @@ pub struct FunctionSpec {
     pub min_replicas: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_replicas: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     pub idle_timeout_sec: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     pub build_timeout_sec: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision_history: Option<u32>,
@@ -130,9 +130,9 @@ fn source_rules(schema: &mut schemars::Schema) {
 pub struct RetrySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     pub backoff_sec: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     pub max_backoff_sec: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on: Option<Vec<String>>,

@@ -52,7 +52,7 @@ pub struct FunctionJobSpec {
     #[schemars(range(min = 0))]
     pub run_id: i64,
     /// Limit of a run; the function's own when it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     #[schemars(range(min = 0.1, max = 86_400.0))]
     pub timeout_sec: Option<f64>,
     /// How often a run that failed is tried again.

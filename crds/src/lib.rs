@@ -11,6 +11,7 @@ pub mod hosts;
 mod http;
 mod job;
 pub mod names;
+mod number;
 mod proxy;
 mod revision;
 mod rules;

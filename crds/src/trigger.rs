@@ -135,7 +135,7 @@ pub struct TriggerSpec {
     #[schemars(range(min = 1, max = 100))]
     pub max_attempts: Option<u32>,
     /// Of rabbitmq: the pause before the second attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::number::whole")]
     #[schemars(range(min = 0, max = 86_400))]
     pub backoff_sec: Option<f64>,
     /// Of rabbitmq: the queue for messages that were given up.
