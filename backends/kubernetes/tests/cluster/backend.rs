@@ -196,7 +196,7 @@ async fn the_key_of_proxy_tokens_is_made_once() {
             host_suffixes: Vec::new(),
         };
         let second = KubernetesBackend::new(
-            Cluster::with_client(place.client.clone(), settings.clone()).await.unwrap(),
+            Cluster::with_client(place.tested.clone(), settings.clone()).await.unwrap(),
         );
         let (f, g) = (place.function("f"), place.function("g"));
         assert_eq!(second.proxy_token(&f), place.backend.proxy_token(&f));
@@ -207,7 +207,7 @@ async fn the_key_of_proxy_tokens_is_made_once() {
         while ended.next().await.is_some() {}
         let damaged = Patch::Merge(json!({"data": {"key": ""}}));
         secrets.patch(PROXY_KEY, &PatchParams::default(), &damaged).await.unwrap();
-        let refused = Cluster::with_client(place.client.clone(), settings).await;
+        let refused = Cluster::with_client(place.tested.clone(), settings).await;
         assert!(
             matches!(&refused, Err(BackendError::Conflict(why)) if why.contains(PROXY_KEY)),
             "{refused:?}"

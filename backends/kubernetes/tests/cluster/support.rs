@@ -23,6 +23,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Connected, with namespaces of its own.
 pub(crate) struct Place {
     pub(crate) client: Client,
+    /// As what is tested has it: `SLESS_TEST_AS` may name who that is.
+    pub(crate) tested: Client,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) backend: KubernetesBackend,
     pub(crate) definitions: KubernetesDefinitions,
@@ -38,8 +40,11 @@ impl Place {
         let file = std::env::var("SLESS_TEST_KUBECONFIG")
             .expect("SLESS_TEST_KUBECONFIG must name the kubeconfig of a cluster to test on");
         let kubeconfig = Kubeconfig::read_from(file).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        let client = Client::try_from(config).unwrap();
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let client = Client::try_from(config.clone()).unwrap();
+        config.auth_info.impersonate = std::env::var("SLESS_TEST_AS").ok();
+        let tested = Client::try_from(config).unwrap();
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let (namespace, system) = (format!("bk-test-{mark}"), format!("bk-test-system-{mark}"));
         make_namespace(&client, &system, &[]).await;
@@ -48,11 +53,12 @@ impl Place {
             runtimes: vec!["python3.11".parse().unwrap()],
             host_suffixes: vec![format!("{mark}.example")],
         };
-        let cluster = Cluster::with_client(client.clone(), settings).await.unwrap();
+        let cluster = Cluster::with_client(tested.clone(), settings).await.unwrap();
         let place = Self {
             backend: KubernetesBackend::new(cluster.clone()),
             definitions: KubernetesDefinitions::new(cluster.clone()),
             client,
+            tested,
             cluster,
             namespace,
             system,
