@@ -64,8 +64,11 @@ impl App {
         port.map_or_else(|| format!("{scheme}://{host}"), |port| format!("{scheme}://{host}:{port}"))
     }
 
-    /// Whether `external_url` has this host.
+    /// Whether this host is where all functions are.
     pub(crate) fn is_own_host(&self, host: &HostName) -> bool {
+        if self.config.own_hosts.contains(host) {
+            return true;
+        }
         let authority = self.external().1.split('/').next().unwrap_or_default();
         authority.split(':').next().unwrap_or_default().eq_ignore_ascii_case(host.as_str())
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use sless_backend::Secret;
+use sless_core::HostName;
 
 /// Where a listener listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct ApiConfig {
     pub token: Secret,
     /// `EXTERNAL_URL`: how callers reach this; else made from the address.
     pub external_url: Option<String>,
+    /// `INGRESS_HOST`: hosts that lead here besides that of `external_url`; no trigger can have one.
+    pub own_hosts: Vec<HostName>,
     pub database: Database,
     /// For uploads on their way in; on the same file system as the code store is best.
     pub temp_dir: PathBuf,

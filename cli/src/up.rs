@@ -93,6 +93,7 @@ async fn host(settings: Up) -> Result<ExitCode, CliError> {
         internal_listen: Listen::Unix(reports.clone()),
         token,
         external_url: settings.external_url,
+        own_hosts: Vec::new(),
         database: match settings.database_url.filter(|url| !url.is_empty()) {
             Some(url) => Database::Postgres(Secret::new(url)),
             None => Database::Sqlite(private.join("sless.db")),

@@ -35,7 +35,7 @@ fn parse(app: &App, object: &Map<String, Value>) -> Result<TriggerWish, Problem>
     };
     let http = HttpTrigger::from_object(object)?;
     if http.host.as_ref().is_some_and(|host| app.is_own_host(host)) {
-        return Err(Problem::invalid("host", "host: is that of EXTERNAL_URL, where all functions are"));
+        return Err(Problem::invalid("host", "host: is the API's own, where all functions are"));
     }
     let name = input::string(object, "function")?
         .ok_or_else(|| Problem::invalid("function", "function: is missing"))?;

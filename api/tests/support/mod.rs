@@ -73,6 +73,7 @@ impl TestApp {
             internal_listen: Listen::Unix(path.join("reports.sock")),
             token: Secret::new(TOKEN),
             external_url: None,
+            own_hosts: Vec::new(),
             database: Database::Sqlite(path.join("sless.db")),
             temp_dir: path.to_owned(),
             max_upload_bytes: 1 << 20,
