@@ -50,7 +50,7 @@ const SOURCE_RULES: &[Rule] =
 #[schemars(transform = table::settings, transform = function_rules)]
 pub struct FunctionSpec {
     /// One of the installation's runtimes, such as `python3.11`; can't be changed later.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9][a-z0-9.-]*$"))]
     pub runtime: String,
     /// The code; without it nothing runs yet.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -41,7 +41,7 @@ const RULES: &[Rule] = &[
 #[schemars(transform = job_rules)]
 pub struct FunctionJobSpec {
     /// The function's name, in the same namespace.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = rules::LABEL))]
     pub function_ref: String,
     /// The body of its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,6 +67,9 @@ fn any(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 
 fn job_rules(schema: &mut schemars::Schema) {
     rules::add_to(schema, RULES);
+    if let Some(timeout) = rules::property(schema, "timeoutSec") {
+        rules::add_minimum(timeout, 0.1);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

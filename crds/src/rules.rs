@@ -3,6 +3,9 @@
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
+/// A DNS label, as names are.
+pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
 const VALIDATIONS: &str = "x-kubernetes-validations";
 
 /// One rule: an expression that must be true, and what is said when it is not.
@@ -37,6 +40,16 @@ pub(crate) fn add(schema: &mut Map<String, Value>, rules: &[Rule]) {
     let all = schema.entry(VALIDATIONS).or_insert_with(|| json!([]));
     if let Value::Array(all) = all {
         all.extend(rules.iter().map(|rule| rule.to_json()));
+    }
+}
+
+/// Adds a bound below that is no whole number. The API server compares a whole number with the whole part of `minimum` alone: it takes
+/// 0 for a minimum of 0.1.
+pub(crate) fn add_minimum(schema: &mut Map<String, Value>, min: f64) {
+    if min.fract() != 0.0
+        && let Value::Array(all) = schema.entry(VALIDATIONS).or_insert_with(|| json!([]))
+    {
+        all.push(json!({ "rule": format!("self >= {min}"), "message": format!("must be at least {min}") }));
     }
 }
 

@@ -12,6 +12,9 @@ const MOST_VARIABLES: u32 = 1024;
 const MOST_SECRETS: u32 = 64;
 const MOST_LABELS: u32 = 64;
 
+/// As `sless-core` has them: below what Linux takes for one variable, and for all of them.
+const VARIABLE_BYTES: u32 = 100 << 10;
+
 const ENV: &[Rule] = &[
     Rule::new(
         "self.all(name, name.matches('^[A-Za-z_.-][A-Za-z0-9_.-]*$'))",
@@ -19,6 +22,14 @@ const ENV: &[Rule] = &[
     ),
     Rule::new("self.all(name, !name.startsWith('SLESS_'))", "names that begin with SLESS_ are reserved"),
 ];
+
+const LABELS: &[Rule] = &[Rule::new(
+    "self.all(name, name.matches('^[A-Za-z0-9_./-]{1,253}$') && self[name].matches('^[A-Za-z0-9_.-]*$'))",
+    "a label's name and value are letters, digits, '-', '_' and '.', the value at most 63",
+)];
+
+/// Path of a file without its ending, and the name of a function in it.
+const ENTRYPOINT: &str = r"^[\p{L}\p{N}_$@+][\p{L}\p{N}_$@+-]*([/.][\p{L}\p{N}_$@+][\p{L}\p{N}_$@+-]*)*\.[\p{L}_$][\p{L}\p{N}_$]*$";
 
 /// For `#[schemars(transform)]` of the function's spec.
 pub(crate) fn settings(schema: &mut Schema) {
@@ -49,10 +60,7 @@ fn describe(property: &mut serde_json::Map<String, Value>, setting: &Setting) {
     match setting.kind {
         Kind::Entrypoint => {
             property.insert("maxLength".into(), json!(512));
-            rules::add(
-                property,
-                &[Rule::new("self.contains('.')", "must be FILE.FUNCTION, as in handler.handle")],
-            );
+            property.insert("pattern".into(), json!(ENTRYPOINT));
         }
         Kind::Integer { min, max } => {
             property.insert("minimum".into(), json!(min));
@@ -61,17 +69,25 @@ fn describe(property: &mut serde_json::Map<String, Value>, setting: &Setting) {
         Kind::Seconds { min, max } => {
             property.insert("minimum".into(), json!(min));
             property.insert("maximum".into(), json!(max));
+            rules::add_minimum(property, min);
         }
         Kind::Env => {
             property.insert("maxProperties".into(), json!(MOST_VARIABLES));
+            let value = json!({ "type": "string", "maxLength": VARIABLE_BYTES });
+            property.insert("additionalProperties".into(), value);
             rules::add(property, ENV);
         }
         Kind::Secrets => {
             property.insert("maxItems".into(), json!(MOST_SECRETS));
-            property.insert("items".into(), json!({ "type": "string", "maxLength": 63 }));
+            property.insert(
+                "items".into(),
+                json!({ "type": "string", "maxLength": 63, "pattern": rules::LABEL }),
+            );
         }
         Kind::Labels => {
             property.insert("maxProperties".into(), json!(MOST_LABELS));
+            property.insert("additionalProperties".into(), json!({ "type": "string", "maxLength": 63 }));
+            rules::add(property, LABELS);
         }
         Kind::Statuses => {
             property.insert("maxItems".into(), json!(16));

@@ -67,7 +67,7 @@ pub struct TriggerSpec {
     #[serde(rename = "type")]
     pub kind: TriggerType,
     /// The function's name, in the same namespace.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = rules::LABEL))]
     pub function_ref: String,
     /// false stops it in place.
     #[serde(default = "yes")]
@@ -166,6 +166,25 @@ fn trigger_rules(schema: &mut schemars::Schema) {
     }
 }
 
+/// Lists of texts as `sless-core` takes them.
+fn cors_rules(schema: &mut schemars::Schema) {
+    const ORIGIN: &str = r"^(\*|[a-z0-9+.-]+://[!$-)+.0->\[\]-~-]+)$";
+    const METHOD: &str = r"^(\*|[A-Z-]+)$";
+    const HEADER: &str = r"^[0-9A-Za-z!#$%&'*+.^_`|~-]+$";
+    for (name, longest, pattern) in
+        [("origins", 300, ORIGIN), ("methods", 20, METHOD), ("headers", 100, HEADER)]
+    {
+        if let Some(list) = rules::property(schema, name) {
+            list.insert("maxItems".into(), 100.into());
+            let items = serde_json::json!({ "type": "string", "minLength": 1, "maxLength": longest, "pattern": pattern });
+            list.insert("items".into(), items);
+        }
+    }
+    if let Some(origins) = rules::property(schema, "origins") {
+        origins.insert("minItems".into(), 1.into());
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TriggerType {
@@ -177,6 +196,7 @@ pub enum TriggerType {
 /// Cross-origin requests, as <https://fetch.spec.whatwg.org/#http-cors-protocol> has them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(transform = cors_rules)]
 pub struct Cors {
     pub origins: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -46,7 +46,8 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Hash + Eq,
 {
-    /// Begins to mirror in a task of `tasks`. `heard` gets each event after it is in the store and before anybody is woken.
+    /// Begins to mirror in a task of `tasks`. `heard` gets each event before it is in the store: who sees it
+    /// there sees what was made of it, too.
     pub(crate) fn spawn(
         api: Api<K>,
         config: Config,
@@ -57,9 +58,13 @@ where
         let (tell, news) = watch::channel(News::default());
         let events = reflector(
             writer,
-            watcher(api, config).map(|event| {
+            watcher(api, config).map(move |event| {
                 // Who wrote which field is half of an object, and nobody asks for it here.
-                event.map(|event| event.modify(|object| object.managed_fields_mut().clear()))
+                let event = event.map(|event| event.modify(|object| object.managed_fields_mut().clear()));
+                if let Ok(event) = &event {
+                    heard(event);
+                }
+                event
             }),
         );
         tasks.spawn(async move {
@@ -67,7 +72,6 @@ where
             while let Some(event) = events.next().await {
                 match event {
                     Ok(event) => {
-                        heard(&event);
                         tell.send_modify(|news| {
                             news.trouble = None;
                             news.complete |= matches!(event, Event::InitDone);

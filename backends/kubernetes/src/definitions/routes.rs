@@ -65,13 +65,17 @@ fn open(definitions: &KubernetesDefinitions) -> HashMap<FunctionRef, Vec<HttpTri
     open
 }
 
-/// Yields when [`reachable`] gives something else than before.
+/// Yields at once, for who has asked before this was here, and then when [`reachable`] gives something else than before.
 pub(super) fn changes(definitions: KubernetesDefinitions) -> BoxStream<()> {
     let cluster = &definitions.cluster;
     let news = (cluster.functions.news(), cluster.triggers.news(), cluster.namespaces.news());
-    let before = reachable(&definitions);
+    let before = None;
     Box::pin(stream::unfold((definitions, news, before), |(definitions, mut news, before)| async move {
         loop {
+            if before.is_none() {
+                let now = reachable(&definitions);
+                return Some(((), (definitions, news, Some(now))));
+            }
             tokio::select! {
                 changed = news.0.changed() => changed.ok()?,
                 changed = news.1.changed() => changed.ok()?,
@@ -81,7 +85,7 @@ pub(super) fn changes(definitions: KubernetesDefinitions) -> BoxStream<()> {
             news.0.mark_unchanged();
             news.1.mark_unchanged();
             news.2.mark_unchanged();
-            let now = reachable(&definitions);
+            let now = Some(reachable(&definitions));
             if now != before {
                 return Some(((), (definitions, news, now)));
             }

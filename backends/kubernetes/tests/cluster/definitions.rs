@@ -306,3 +306,86 @@ async fn what_only_the_api_server_can_tell_is_named() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_api_server_takes_what_the_api_takes() {
+    Place::run(async |place| {
+        let (d, f) = (&place.definitions, place.function("f"));
+        d.enter_namespace(&f.namespace, true).await.unwrap();
+        for (n, entrypoint) in ["a.b", "src/app.main", "@x/y-z+1.$h", "äpp.ünit"].iter().enumerate() {
+            let settings = json!({
+                "entrypoint": entrypoint, "timeout_sec": 0.1, "idle_timeout_sec": 604_800, "min_replicas": 0,
+                "env": {"a.b-c": "x", "_": "", "-": "line\nline", "long": "x".repeat(100 << 10)},
+                "labels": {"example.org/team": "a_b.C-1", "empty": ""}, "retry": {"max_attempts": 1, "backoff_sec": 0, "on": []}
+            });
+            let settings = FunctionSettings::from_object(settings.as_object().unwrap()).unwrap();
+            let function = place.function(&format!("f{n}"));
+            let made = d.insert_function(&function, &"a-1.b".parse().unwrap(), &settings).await.unwrap();
+            assert_eq!(made.settings, settings);
+        }
+        let http = json!({"methods": ["GET", "M-SEARCH"], "cors": {"origins": ["https://my-app.example.org:8443", "capacitor://localhost", "*"], "methods": ["*", "PUT"], "headers": ["*", "X-A_b~"], "max_age_sec": 0}});
+        let http = HttpTrigger::from_object(http.as_object().unwrap()).unwrap();
+        let wish = TriggerWish { kind: TriggerKind::Http, enabled: false, function: f.name, http };
+        let made = d.insert_trigger(&f.namespace, &"t".parse().unwrap(), &wish).await.unwrap();
+        assert_eq!(made.wish, wish);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_api_server_refuses_what_the_api_refuses() {
+    Place::run(async |place| {
+        place.definitions.enter_namespace(&place.function("f").namespace, true).await.unwrap();
+        let refused = async |kind: &str, plural: &str, spec: serde_json::Value, field: &str| {
+            let resource = kube::discovery::ApiResource {
+                group: "sless.kube5s.ru".into(),
+                version: "v1alpha1".into(),
+                api_version: "sless.kube5s.ru/v1alpha1".into(),
+                kind: kind.into(),
+                plural: plural.into(),
+                ..kube::discovery::ApiResource::erase::<Function>(&())
+            };
+            let api: kube::Api<kube::core::DynamicObject> = kube::Api::namespaced_with(place.client.clone(), &place.namespace, &resource);
+            let object = json!({"apiVersion": "sless.kube5s.ru/v1alpha1", "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+            let answer = api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await;
+            let Err(kube::Error::Api(status)) = answer else { panic!("{spec} was taken") };
+            assert!(status.is_invalid() && status.message.contains(field), "{spec}: {status:?}");
+        };
+        for (wrong, field) in [
+            (json!({"runtime": "../x"}), "spec.runtime"),
+            (json!({"runtime": "a", "entrypoint": "abc"}), "spec.entrypoint"),
+            (json!({"runtime": "a", "entrypoint": "../a.b"}), "spec.entrypoint"),
+            (json!({"runtime": "a", "timeoutSec": 0}), "spec.timeoutSec"),
+            (json!({"runtime": "a", "timeoutSec": 3601}), "spec.timeoutSec"),
+            (json!({"runtime": "a", "minReplicas": 2}), "spec.minReplicas"),
+            (json!({"runtime": "a", "env": {"1a": ""}}), "spec.env"),
+            (json!({"runtime": "a", "env": {"SLESS_X": ""}}), "spec.env"),
+            (json!({"runtime": "a", "labels": {"a b": ""}}), "spec.labels"),
+            (json!({"runtime": "a", "labels": {"a": "b c"}}), "spec.labels"),
+            (json!({"runtime": "a", "secrets": ["A_b"]}), "spec.secrets"),
+            (json!({"runtime": "a", "retry": {"on": ["success"]}}), "spec.retry.on"),
+            (json!({"runtime": "a", "source": {"key": "a/b/c.zip", "sha256": "a".repeat(64)}}), "spec.source.key"),
+        ] {
+            refused("Function", "functions", wrong, field).await;
+        }
+        for (wrong, field) in [
+            (json!({"type": "http", "functionRef": "A"}), "spec.functionRef"),
+            (json!({"type": "http", "functionRef": "f", "host": "localhost"}), "spec.host"),
+            (json!({"type": "http", "functionRef": "f", "host": "A.example"}), "spec.host"),
+            (json!({"type": "http", "functionRef": "f", "methods": ["get"]}), "spec.methods"),
+            (json!({"type": "http", "functionRef": "f", "cors": {"origins": []}}), "spec.cors.origins"),
+            (json!({"type": "http", "functionRef": "f", "cors": {"origins": ["https://a/"]}}), "spec.cors.origins"),
+            (json!({"type": "http", "functionRef": "f", "cors": {"origins": ["https://A"]}}), "spec.cors.origins"),
+            (json!({"type": "http", "functionRef": "f", "cors": {"origins": ["*"], "headers": ["x y"]}}), "spec.cors.headers"),
+            (json!({"type": "http", "functionRef": "f", "payload": 1}), "spec"),
+            (json!({"type": "http", "functionRef": "f", "schedule": "* * * * *"}), "schedule"),
+            (json!({"type": "cron", "functionRef": "f"}), "schedule"),
+            (json!({"type": "rabbitmq", "functionRef": "f", "queue": "q"}), "connection"),
+        ] {
+            refused("Trigger", "triggers", wrong, field).await;
+        }
+        refused("FunctionJob", "functionjobs", json!({"functionRef": "f", "runId": -1}), "spec.runId").await;
+        refused("FunctionJob", "functionjobs", json!({"functionRef": "f", "timeoutSec": 0}), "spec.timeoutSec").await;
+    })
+    .await;
+}
