@@ -18,7 +18,12 @@ use crate::table;
 
 const RULES: &[Rule] = &[
     Rule::new("self.runtime == oldSelf.runtime", "can't be changed; make a new function").at(".runtime"),
-    Rule::new("self.minReplicas <= self.maxReplicas", "must not be above maxReplicas").at(".minReplicas"),
+    // Null is the default, and to a rule it is not there.
+    Rule::new(
+        "(has(self.minReplicas) ? self.minReplicas : 1) <= (has(self.maxReplicas) ? self.maxReplicas : 1)",
+        "must not be above maxReplicas",
+    )
+    .at(".minReplicas"),
 ];
 
 const SOURCE_RULES: &[Rule] =

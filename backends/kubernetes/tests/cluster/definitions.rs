@@ -333,18 +333,34 @@ async fn the_api_server_takes_what_the_api_takes() {
 }
 
 #[tokio::test]
+async fn null_is_the_default() {
+    Place::run(async |place| {
+        let f = place.function("f");
+        place.definitions.enter_namespace(&f.namespace, true).await.unwrap();
+        let mut spec = json!({"runtime": "python3.11"});
+        for name in FunctionSettings::default().to_object().keys() {
+            let mut words = name.split('_');
+            let camel: String = words.next().into_iter().map(str::to_owned).chain(words.map(|word| format!("{}{}", word[..1].to_uppercase(), &word[1..]))).collect();
+            spec[camel] = serde_json::Value::Null;
+        }
+        let object = json!({"apiVersion": "sless.kube5s.ru/v1alpha1", "kind": "Function", "metadata": {"name": "f", "namespace": place.namespace}, "spec": spec});
+        let path = format!("/apis/sless.kube5s.ru/v1alpha1/namespaces/{}/functions", place.namespace);
+        // Typed objects leave out what is null.
+        let request = http::Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes()).unwrap();
+        place.client.request::<Function>(request).await.unwrap();
+        let row = place.definitions.function(&f).await.unwrap().unwrap();
+        assert_eq!(row.settings, FunctionSettings::default());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_api_server_refuses_what_the_api_refuses() {
     Place::run(async |place| {
         place.definitions.enter_namespace(&place.function("f").namespace, true).await.unwrap();
         let refused = async |kind: &str, plural: &str, spec: serde_json::Value, field: &str| {
-            let resource = kube::discovery::ApiResource {
-                group: "sless.kube5s.ru".into(),
-                version: "v1alpha1".into(),
-                api_version: "sless.kube5s.ru/v1alpha1".into(),
-                kind: kind.into(),
-                plural: plural.into(),
-                ..kube::discovery::ApiResource::erase::<Function>(&())
-            };
+            let gvk = kube::core::GroupVersionKind::gvk("sless.kube5s.ru", "v1alpha1", kind);
+            let resource = kube::discovery::ApiResource::from_gvk_with_plural(&gvk, plural);
             let api: kube::Api<kube::core::DynamicObject> = kube::Api::namespaced_with(place.client.clone(), &place.namespace, &resource);
             let object = json!({"apiVersion": "sless.kube5s.ru/v1alpha1", "kind": kind, "metadata": {"name": "x"}, "spec": spec});
             let answer = api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await;
