@@ -1,5 +1,6 @@
 //! A build: unpack, install, say how it went.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -9,7 +10,8 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use sless_core::{Entrypoint, Runtime};
+use sless_core::{Digest, Entrypoint, Runtime};
+use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::access::IndexAccess;
@@ -21,7 +23,7 @@ use crate::masks::Masks;
 use crate::name::OWN_FOLDER;
 use crate::platform::{self, Misfit};
 use crate::reason;
-use crate::shared::{self, Store};
+use crate::shared::{self, Shared, Store};
 use crate::step::{HostEnvironment, Memory, Step};
 use crate::unpack;
 
@@ -32,8 +34,8 @@ pub struct BuildJob {
     pub archive: File,
     /// Where the function's folder is to be; its parent is there, it is not.
     pub folder: PathBuf,
-    /// The file for the build's log.
-    pub log: PathBuf,
+    /// Where the build's log goes, as JSON lines.
+    pub log: File,
     /// Downloads that outlive the build, shared by functions that trust each other.
     pub cache: PathBuf,
     pub runtime: Runtime,
@@ -47,6 +49,24 @@ pub struct BuildJob {
     pub memory: Memory,
     /// What starts each command, given as its arguments: a cage. May be empty.
     pub launcher: Vec<OsString>,
+    pub dependencies: Placing,
+}
+
+/// Where dependencies go that functions of one namespace share.
+#[derive(Debug)]
+pub enum Placing {
+    /// Into the function's folder, as a copy of what `cache` has or now gets.
+    Within,
+    /// Into this folder, which is not there yet, below the paths that they have in the function's; not at all if `known` has their key.
+    Apart { folder: PathBuf, known: BTreeSet<Digest> },
+}
+
+/// What a build has made.
+#[derive(Debug, Clone)]
+pub struct Built {
+    pub contents: Contents,
+    /// The key of the dependencies that are apart from the function's folder; `None` if there are none.
+    pub apart: Option<Digest>,
 }
 
 /// Why a build failed. The messages are for the function's author.
@@ -88,11 +108,11 @@ pub enum BuildError {
 ///
 /// # Cancel safety
 /// A dropped build leaves no process; its folder may be there in part.
-pub async fn build(job: BuildJob) -> Result<Contents, BuildError> {
+pub async fn build(job: BuildJob) -> Result<Built, BuildError> {
     let mut masks = job.index.masks();
     // The host's own way to an index may hold a password too.
     job.environment.values().for_each(|value| masks.addresses(value));
-    let log = Mutex::new(Log::create(&job.log, masks.clone())?);
+    let log = Mutex::new(Log::new(job.log.try_clone()?, masks.clone()));
     let result = match timeout(job.limit, steps(&job, &masks, &log)).await {
         Ok(result) => result,
         Err(_) => {
@@ -113,7 +133,7 @@ pub async fn build(job: BuildJob) -> Result<Contents, BuildError> {
     result
 }
 
-async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Contents, BuildError> {
+async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Built, BuildError> {
     let say =
         |text: String| log.lock().unwrap_or_else(PoisonError::into_inner).line("stdout", text.as_bytes());
     let (archive, folder) = (job.archive.try_clone()?, job.folder.clone());
@@ -136,7 +156,7 @@ async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Conten
     {
         return Err(BuildError::Platform { path, built_for });
     }
-    let Some(plan) = plan else { return Ok(contents) };
+    let Some(plan) = plan else { return Ok(Built { contents, apart: None }) };
     if !job.index.refused().is_empty() {
         let names = job.index.refused().join(", ");
         say(format!("{names}: not given to {}, as it changes which programs run", plan.tool))?;
@@ -145,44 +165,69 @@ async fn steps(job: &BuildJob, masks: &Masks, log: &Mutex<Log>) -> Result<Conten
     fs::create_dir_all(&job.cache)?;
     let Some(shared) = &plan.shared else {
         install(job, &plan, &job.folder, log).await?;
-        return Ok(contents);
+        return Ok(Built { contents, apart: None });
     };
     let key = shared::key(shared, &job.folder, job.runtime.as_str(), &job.index.identity(masks))?;
-    let store = Store::new(&job.cache);
     let short = key.to_string();
     let short = short.get(..12).unwrap_or(&short);
+    let same = || say(format!("dependencies are as in an earlier build: {short}"));
+    let kept = || {
+        say(format!("dependencies are kept for builds with the same {}: {short}", shared.inputs.join(", ")))
+    };
+    let product = job.folder.join(&plan.product);
+    let clear = product.clone();
+    let clearing = move || match fs::remove_dir_all(&clear) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    };
+    if let Placing::Apart { folder, known } = &job.dependencies {
+        if known.contains(&key) {
+            same()?;
+        } else {
+            let alone = install_alone(job, &plan, shared, log).await?;
+            let place = folder.join(&plan.product);
+            fs::create_dir_all(place.parent().unwrap_or(folder))?;
+            let made = alone.path().join(&plan.product);
+            let copying = move || shared::copy(&made, &place);
+            tokio::task::spawn_blocking(copying).await.map_err(io::Error::other)??;
+            kept()?;
+        }
+        tokio::task::spawn_blocking(clearing).await.map_err(io::Error::other)??;
+        return Ok(Built { contents, apart: Some(key) });
+    }
+    let store = Store::new(&job.cache);
     let installed = match store.find(&key) {
         Some(installed) => {
-            say(format!("dependencies are as in an earlier build: {short}"))?;
+            same()?;
             installed
         }
         None => {
-            let apart = tempfile::Builder::new().prefix("build-").tempdir_in(&job.cache)?;
-            for name in &shared.inputs {
-                fs::copy(job.folder.join(name), apart.path().join(name))?;
-            }
-            install(job, &plan, apart.path(), log).await?;
-            let made = apart.path().join(&plan.product);
-            // An installer that has nothing to do makes nothing.
-            fs::create_dir_all(&made)?;
-            let installed = store.keep(&key, &made)?;
-            say(format!(
-                "dependencies are kept for builds with the same {}: {short}",
-                shared.inputs.join(", ")
-            ))?;
+            let alone = install_alone(job, &plan, shared, log).await?;
+            let installed = store.keep(&key, &alone.path().join(&plan.product))?;
+            kept()?;
             installed
         }
     };
-    let product = job.folder.join(&plan.product);
-    let copying = move || {
-        match fs::remove_dir_all(&product) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        shared::copy(&installed, &product)
-    };
+    let copying = move || clearing().and_then(|()| shared::copy(&installed, &product));
     tokio::task::spawn_blocking(copying).await.map_err(io::Error::other)??;
-    Ok(contents)
+    Ok(Built { contents, apart: None })
+}
+
+/// Runs the installer where it sees manifest and lock file alone.
+async fn install_alone(
+    job: &BuildJob,
+    plan: &Install,
+    shared: &Shared,
+    log: &Mutex<Log>,
+) -> Result<TempDir, BuildError> {
+    let alone = tempfile::Builder::new().prefix("build-").tempdir_in(&job.cache)?;
+    for name in &shared.inputs {
+        fs::copy(job.folder.join(name), alone.path().join(name))?;
+    }
+    install(job, plan, alone.path(), log).await?;
+    // An installer that has nothing to do makes nothing.
+    fs::create_dir_all(alone.path().join(&plan.product))?;
+    Ok(alone)
 }
 
 /// Runs the installer in `folder`.
@@ -214,7 +259,7 @@ async fn install(job: &BuildJob, plan: &Install, folder: &Path, log: &Mutex<Log>
     }
     let reason = log_of().reason();
     if job.memory.ran_out() {
-        return Err(BuildError::Memory { tool, limit_mib: job.memory.limit_bytes >> 20, last: reason });
+        return Err(BuildError::Memory { tool, limit_mib: job.memory.limit_bytes() >> 20, last: reason });
     }
     Err(BuildError::Install { tool, how: how(status), reason })
 }

@@ -23,7 +23,7 @@ mod step;
 mod unpack;
 
 pub use access::IndexAccess;
-pub use build::{BuildError, BuildJob, build};
+pub use build::{BuildError, BuildJob, Built, Placing, build};
 pub use cage::{CageError, Caged, enter as enter_cage};
 pub use entry::candidates;
 pub use intake::{Contents, IntakeError, Limits, inspect};

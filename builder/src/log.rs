@@ -41,9 +41,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn create(path: &Path, masks: Masks) -> io::Result<Self> {
-        let file = File::create(path)?;
-        Ok(Self { file, masks, written: 0, tail: VecDeque::new(), unwritten: 0, left_out: 0 })
+    pub(crate) fn new(file: File, masks: Masks) -> Self {
+        Self { file, masks, written: 0, tail: VecDeque::new(), unwritten: 0, left_out: 0 }
     }
 
     pub(crate) fn line(&mut self, stream: &str, bytes: &[u8]) -> io::Result<()> {
@@ -91,7 +90,11 @@ impl Log {
             self.put(&LogLine { text, ..first.clone() })?;
         }
         rest.iter().try_for_each(|line| self.put(line))?;
-        self.file.sync_data()
+        match self.file.sync_data() {
+            // What is no file of a disk's, such as a pipe.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            other => other,
+        }
     }
 
     /// What of the last lines tells best why an installer failed.
@@ -126,7 +129,7 @@ mod tests {
     fn a_long_log_keeps_its_beginning_and_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let mut log = Log::create(&path, Masks::default()).unwrap();
+        let mut log = Log::new(File::create(&path).unwrap(), Masks::default());
         for n in 0..200_000 {
             log.line("stdout", format!("line number {n}").as_bytes()).unwrap();
         }

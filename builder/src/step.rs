@@ -18,7 +18,7 @@ use crate::log::Log;
 
 /// Runs the command given as arguments in this shell's process group, and kills the whole group as soon as
 /// standard input ends: that is when the host is gone, however it went. Before that it enters the control group `$1`, or, where
-/// that is empty, limits each process by itself to `$2` KiB.
+/// that is empty, limits each process by itself to `$2` KiB (`unlimited`: not at all).
 const KEEPER: &str = r#"
 umask 022
 if [ -n "$1" ]; then echo $$ >"$1/cgroup.procs" || exit 1; else ulimit -d "$2"; fi
@@ -80,18 +80,43 @@ pub(crate) struct Step<'a> {
 
 /// The memory that a build may have.
 #[derive(Debug, Clone)]
-pub struct Memory {
-    pub limit_bytes: u64,
-    /// A control group of this build's own with that limit; without it each process has the limit for itself.
-    pub group: Option<PathBuf>,
+pub enum Memory {
+    /// A control group of this build's own has the limit, and its commands enter it.
+    Group { group: PathBuf, limit_bytes: u64 },
+    /// Each process has the limit for itself.
+    Each { limit_bytes: u64 },
+    /// Somebody else has put all of this, this process too, into a control group with the limit.
+    Around { group: PathBuf, limit_bytes: u64 },
 }
 
 impl Memory {
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        match self {
+            Self::Group { limit_bytes, .. }
+            | Self::Each { limit_bytes }
+            | Self::Around { limit_bytes, .. } => *limit_bytes,
+        }
+    }
+
+    /// What the shell that starts a command is told: a group to enter, or a limit for each process, for `ulimit`.
+    fn words(&self) -> (&Path, String) {
+        let none = Path::new("");
+        match self {
+            Self::Group { group, .. } => (group, "unlimited".to_owned()),
+            Self::Each { limit_bytes } => (none, (limit_bytes >> 10).to_string()),
+            Self::Around { .. } => (none, "unlimited".to_owned()),
+        }
+    }
+
     /// How often the kernel has killed in the group because memory ran out.
     fn kills(&self) -> u64 {
+        let group = match self {
+            Self::Group { group, .. } | Self::Around { group, .. } => group,
+            Self::Each { .. } => return 0,
+        };
         // Version 1 and 2 of control groups.
         let files = ["memory.oom_control", "memory.events"];
-        let texts = files.iter().filter_map(|file| fs::read_to_string(self.group.as_ref()?.join(file)).ok());
+        let texts = files.iter().filter_map(|file| fs::read_to_string(group.join(file)).ok());
         let count = |text: String| {
             let mut lines = text.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(name, _)| *name == "oom_kill")?.1.trim().parse::<u64>().ok()
@@ -124,8 +149,8 @@ impl Step<'_> {
     pub(crate) async fn run(self, log: &Mutex<Log>) -> io::Result<ExitStatus> {
         let mark = self.temp.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new("/bin/sh");
-        let group = self.memory.group.as_deref().unwrap_or(Path::new(""));
-        command.args(["-c", KEEPER, "sh"]).arg(group).arg((self.memory.limit_bytes >> 10).to_string());
+        let (group, each) = self.memory.words();
+        command.args(["-c", KEEPER, "sh"]).arg(group).arg(each);
         command.args(&self.command).current_dir(self.folder);
         command.env_clear().envs(&self.host.0);
         command

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sless_builder::{BuildError, BuildJob, HostEnvironment, IndexAccess, Limits, Memory, build, read_log};
+use sless_builder::{
+    BuildError, BuildJob, HostEnvironment, IndexAccess, Limits, Memory, Placing, build, read_log,
+};
 use support::{file, pack};
 
 fn job(root: &Path, runtime: &str, files: &[(&str, &str)]) -> BuildJob {
@@ -18,7 +20,7 @@ fn job(root: &Path, runtime: &str, files: &[(&str, &str)]) -> BuildJob {
     BuildJob {
         archive: fs::File::open(root.join("code.zip")).unwrap(),
         folder: root.join("code"),
-        log: root.join("log"),
+        log: fs::File::create(root.join("log")).unwrap(),
         cache: root.join("cache"),
         runtime: runtime.parse().unwrap(),
         entrypoint: sless_core::Entrypoint::default(),
@@ -26,7 +28,8 @@ fn job(root: &Path, runtime: &str, files: &[(&str, &str)]) -> BuildJob {
         limits: Limits::default(),
         launcher: Vec::new(),
         index: IndexAccess::default(),
-        memory: Memory { limit_bytes: 2 << 30, group: None },
+        memory: Memory::Each { limit_bytes: 2 << 30 },
+        dependencies: Placing::Within,
         environment: HostEnvironment::pick(
             std::env::vars_os().chain([("OF_THE_HOST".into(), "sentinel".into())]),
         ),
@@ -48,7 +51,7 @@ async fn npm_installs_with_scripts_that_see_nothing_of_the_host() {
         ("steal.js", steal),
         ("dep/package.json", r#"{"name": "dep", "version": "1.0.0"}"#),
     ];
-    let contents = build(job(root.path(), "nodejs20", &files)).await.unwrap();
+    let contents = build(job(root.path(), "nodejs20", &files)).await.unwrap().contents;
     assert_eq!(contents.files, 4);
     assert!(root.path().join("code/node_modules/dep/package.json").is_file());
     let seen = fs::read_to_string(root.path().join("code/env.json")).unwrap();
@@ -122,7 +125,7 @@ async fn a_build_that_needs_too_much_memory_says_so() {
     ];
     let mut job = job(root.path(), "nodejs20", &files);
     // Without a control group each process has the limit for itself.
-    job.memory.limit_bytes = 1 << 30;
+    job.memory = Memory::Each { limit_bytes: 1 << 30 };
     let error = build(job).await.unwrap_err();
     let log = log_of(root.path());
     assert!(!log.contains("ate it") && error.to_string().to_lowercase().contains("alloc"), "{error}\n{log}");

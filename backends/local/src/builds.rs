@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use sless_backend::{BackendError, BuildStatus, CodeError, FunctionRef, LogLine, Revision, Secret};
-use sless_builder::{BuildError, BuildJob, IndexAccess, Limits, Memory, build, read_log};
+use sless_builder::{BuildError, BuildJob, IndexAccess, Limits, Memory, Placing, build, read_log};
 use sless_core::{Digest, Phase};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -153,7 +153,7 @@ pub(crate) async fn run(
     let job = BuildJob {
         archive,
         folder: layout.code(&function).join(&name),
-        log: log_path(layout, &function, &started.content),
+        log: File::create(log_path(layout, &function, &started.content))?,
         cache: layout.cache(&function),
         runtime: revision.runtime,
         entrypoint: revision.settings.entrypoint,
@@ -161,7 +161,11 @@ pub(crate) async fn run(
         limits: Limits::default(),
         environment: shared.config.host_environment.clone(),
         index: IndexAccess::new(index.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()))),
-        memory: Memory { limit_bytes: BUILD_MEMORY, group: group.as_ref().map(Group::path) },
+        memory: match group.as_ref().map(Group::path) {
+            Some(group) => Memory::Group { group, limit_bytes: BUILD_MEMORY },
+            None => Memory::Each { limit_bytes: BUILD_MEMORY },
+        },
+        dependencies: Placing::Within,
         launcher: launcher(shared.config.cage.as_deref(), layout, &function),
     };
     let (folder, message) = match build(job).await {

@@ -11,5 +11,5 @@ mod tree;
 
 pub use image::ImageError;
 pub use layer::{Layer, MEDIA_TYPE, pack};
-pub use registry::{Added, Pushed, Registry, RegistryError};
+pub use registry::{Added, Pushed, Registry, RegistryError, repository};
 pub use tree::TreeError;

@@ -1,10 +1,10 @@
 //! Puts layers on top of an image in a registry: <https://github.com/opencontainers/distribution-spec/blob/main/spec.md>.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use futures_util::TryStreamExt;
 use oci_client::client::{ClientConfig, ClientProtocol};
-use oci_client::errors::OciDistributionError;
+use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::{OciDescriptor, OciImageManifest};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference, RegistryOperation};
@@ -25,6 +25,8 @@ pub enum RegistryError {
         #[source]
         source: Box<OciDistributionError>,
     },
+    #[error("the registry does not have the layer {digest} any more")]
+    Gone { digest: String },
     #[error("{} is no name of an image: {problem}", name)]
     Name { name: String, problem: String },
     #[error(transparent)]
@@ -37,10 +39,14 @@ pub enum RegistryError {
     },
 }
 
+/// As many as every registry gives at once.
+const TAGS_A_PAGE: usize = 100;
+
 /// A registry, as one of its users.
 pub struct Registry {
     client: Client,
     auth: RegistryAuth,
+    insecure: bool,
 }
 
 impl std::fmt::Debug for Registry {
@@ -53,8 +59,10 @@ impl std::fmt::Debug for Registry {
 #[derive(Debug, Clone)]
 pub struct Added {
     pub layer: Layer,
-    /// Its bytes; not needed when the repository has the layer already.
+    /// Its bytes; not needed when the registry has the layer already.
     pub file: Option<PathBuf>,
+    /// A repository of the same registry that has it.
+    pub from: Option<String>,
     /// What it is, for the image's history.
     pub made_by: String,
 }
@@ -76,7 +84,7 @@ impl Registry {
         let client = Client::new(ClientConfig { protocol, ..ClientConfig::default() });
         let auth =
             login.map_or(RegistryAuth::Anonymous, |(user, password)| RegistryAuth::Basic(user, password));
-        Self { client, auth }
+        Self { client, auth, insecure }
     }
 
     /// Pushes `target`: the image `base` with `added` on top of it. Equal input gives an equal digest.
@@ -125,6 +133,85 @@ impl Registry {
         Ok(Pushed { digest, sent })
     }
 
+    /// Removes `tags` of `repository` (REGISTRY/REPOSITORY), all if none is named, with the images that they name. Gone already counts as
+    /// success. Gives how many images were removed.
+    ///
+    /// # Errors
+    /// [`RegistryError`]; the same again goes on where this has ended.
+    pub async fn remove(&self, repository: &str, tags: &[String]) -> Result<usize, RegistryError> {
+        let any = parse(&format!("{repository}:latest"))?;
+        let failed =
+            |action: String| move |source| RegistryError::Registry { action, source: Box::new(source) };
+        // Deleting wants more than pushing of some registries; they say so.
+        let token = self
+            .client
+            .auth(&any, &self.auth, RegistryOperation::Push)
+            .await
+            .map_err(failed(format!("log in to {repository}")))?;
+        let tags = if tags.is_empty() { self.tags(&any).await? } else { tags.to_vec() };
+        let mut removed = 0;
+        for tag in tags {
+            let image = Reference::with_tag(any.registry().to_owned(), any.repository().to_owned(), tag);
+            let digest = match self.client.fetch_manifest_digest(&image, &self.auth).await {
+                Err(error) if is_gone(&error) => continue,
+                other => other.map_err(failed(format!("ask for the digest of {image}")))?,
+            };
+            let deleted = self.delete(&any, &digest, token.as_deref()).await;
+            if deleted.map_err(failed(format!("delete {image}")))? {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Whether it was there. The client has no call for this.
+    async fn delete(
+        &self,
+        any: &Reference,
+        digest: &str,
+        token: Option<&str>,
+    ) -> Result<bool, OciDistributionError> {
+        let scheme = if self.insecure { "http" } else { "https" };
+        let url = format!("{scheme}://{}/v2/{}/manifests/{digest}", any.resolve_registry(), any.repository());
+        let request = reqwest::Client::new().delete(&url);
+        let request = match (token, &self.auth) {
+            (Some(token), _) => request.bearer_auth(token),
+            (None, RegistryAuth::Basic(user, password)) => request.basic_auth(user, Some(password)),
+            (None, _) => request,
+        };
+        let response = request.send().await?;
+        let code = response.status().as_u16();
+        match code {
+            200..300 => Ok(true),
+            404 => Ok(false),
+            _ => Err(OciDistributionError::ServerError {
+                code,
+                url,
+                message: response.text().await.unwrap_or_default(),
+            }),
+        }
+    }
+
+    async fn tags(&self, any: &Reference) -> Result<Vec<String>, RegistryError> {
+        let mut all: Vec<String> = Vec::new();
+        loop {
+            let last = all.last().cloned();
+            let page = match self.client.list_tags(any, &self.auth, Some(TAGS_A_PAGE), last.as_deref()).await
+            {
+                Err(error) if is_gone(&error) => return Ok(all),
+                other => other.map_err(|source| RegistryError::Registry {
+                    action: format!("list the tags of {}", any.repository()),
+                    source: Box::new(source),
+                })?,
+            };
+            let more = page.tags.len() >= TAGS_A_PAGE;
+            all.extend(page.tags);
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+
     /// A blob of the base into the target's repository: mounted where the registry can, else copied.
     async fn bring(
         &self,
@@ -162,7 +249,15 @@ impl Registry {
         if self.has(target, digest).await? {
             return Ok(false);
         }
-        let path = one.file.as_deref().unwrap_or(Path::new(""));
+        if let Some(from) = &one.from {
+            let from = Reference::with_tag(target.registry().to_owned(), from.clone(), "latest".to_owned());
+            if self.client.mount_blob(target, &from, digest).await.is_ok() {
+                return Ok(false);
+            }
+        }
+        let Some(path) = one.file.as_deref() else {
+            return Err(RegistryError::Gone { digest: digest.clone() });
+        };
         let file =
             File::open(path).await.map_err(|source| RegistryError::File { path: path.to_owned(), source })?;
         let bytes = ReaderStream::with_capacity(file, 1 << 20).map_err(OciDistributionError::IoError);
@@ -183,8 +278,31 @@ impl Registry {
     }
 }
 
+/// The repository of an image, without the registry's name.
+///
+/// # Errors
+/// [`RegistryError::Name`].
+pub fn repository(image: &str) -> Result<String, RegistryError> {
+    Ok(parse(image)?.repository().to_owned())
+}
+
 fn parse(name: &str) -> Result<Reference, RegistryError> {
     name.parse().map_err(|e| RegistryError::Name { name: name.to_owned(), problem: format!("{e}") })
+}
+
+/// Whether the registry says that it has no such thing.
+fn is_gone(error: &OciDistributionError) -> bool {
+    match error {
+        OciDistributionError::ImageManifestNotFoundError(_) => true,
+        OciDistributionError::ServerError { code, .. } => *code == 404,
+        OciDistributionError::RegistryError { envelope, .. } => envelope.errors.iter().any(|e| {
+            matches!(
+                e.code,
+                OciErrorCode::ManifestUnknown | OciErrorCode::NameUnknown | OciErrorCode::NotFound
+            )
+        }),
+        _ => false,
+    }
 }
 
 fn layers(manifest: &OciImageManifest) -> Vec<serde_json::Value> {
