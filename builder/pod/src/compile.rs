@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 pub fn python(interpreter: &str, folder: &Path, place: &str) -> io::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let mut command = Command::new(interpreter);
-    command.args(["-S", "-P", "-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash"]);
+    command.args(["-S", "-P", "-m", "compileall", "-qqf", "--invalidation-mode", "unchecked-hash"]);
     command.arg("-s").arg(folder).arg("-p").arg(place).arg(folder);
     // A fixed seed: sets of constants are written in the order of their hashes, and equal input is to give equal bytes.
     command.env_clear().env("PATH", path).env("PYTHONHASHSEED", "0");

@@ -110,7 +110,7 @@ fn clear(work: &Path) -> io::Result<()> {
 fn job(settings: &Settings, archive: File, known: &[Dependencies]) -> io::Result<BuildJob> {
     let known: BTreeSet<Digest> = known.iter().filter_map(|one| one.key.parse().ok()).collect();
     // Byte code is made afterwards, as an image needs it.
-    let environment = std::env::vars_os().chain([("PIP_NO_COMPILE".into(), "1".into())]);
+    let environment = std::env::vars_os().chain([("PIP_COMPILE".into(), "0".into())]);
     Ok(BuildJob {
         archive,
         folder: settings.work.join(FUNCTION),
