@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Servers that tests need: PostgreSQL and two that speak S3, each private to this run and on loopback or a socket in a folder of
+# Servers that tests need: PostgreSQL, two that speak S3 and a registry of images, each private to this run and on loopback or a socket in a folder of
 # its own. Source it after lib.sh; what was started ends with the script.
 
 S3S_FS=0.14.1      # 0.17 needs a later Rust
@@ -89,6 +89,31 @@ start_s3() {
     MOTO_URL=http://127.0.0.1:$port
     wait_for_http "$S3S_URL"
     wait_for_http "$MOTO_URL"
+}
+
+need_registry() {
+    need docker-registry docker-registry
+    need htpasswd apache2-utils
+}
+
+# Sets REGISTRY: HOST:PORT, over HTTP, for the user `test`.
+start_registry() {
+    local folder port
+    folder=$(mktemp -d /tmp/sless-registry.XXXXXX)
+    SERVER_FOLDERS+=("$folder")
+    port=$(free_port)
+    htpasswd -Bbn "$S3_KEY" "$S3_SECRET" >"$folder/htpasswd"
+    cat >"$folder/config.yml" <<YAML
+version: 0.1
+log: {level: error, accesslog: {disabled: true}}
+storage: {filesystem: {rootdirectory: "$folder/data"}, delete: {enabled: true}}
+http: {addr: "127.0.0.1:$port"}
+auth: {htpasswd: {realm: test, path: "$folder/htpasswd"}}
+YAML
+    docker-registry serve "$folder/config.yml" >"$CACHE/registry.log" 2>&1 &
+    SERVERS="$SERVERS $!"
+    REGISTRY=127.0.0.1:$port
+    wait_for_http "http://$REGISTRY"
 }
 
 # Any answer will do.

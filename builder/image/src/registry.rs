@@ -87,6 +87,20 @@ impl Registry {
         Self { client, auth, insecure }
     }
 
+    /// What `image` is now: `sha256:…` of its manifest.
+    ///
+    /// # Errors
+    /// [`RegistryError`], also when there is no such image.
+    pub async fn digest(&self, image: &str) -> Result<String, RegistryError> {
+        let image = parse(image)?;
+        self.client.fetch_manifest_digest(&image, &self.auth).await.map_err(|source| {
+            RegistryError::Registry {
+                action: format!("ask for the digest of {image}"),
+                source: Box::new(source),
+            }
+        })
+    }
+
     /// Pushes `target`: the image `base` with `added` on top of it. Equal input gives an equal digest.
     ///
     /// # Errors
