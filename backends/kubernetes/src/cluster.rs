@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::aside::Asides;
 use crate::calls::Calls;
+use crate::error::unavailable;
 use crate::identity::Identities;
 use crate::index::Index;
 use crate::mirror::Mirror;
@@ -24,6 +25,11 @@ use crate::settings::Settings;
 
 /// Longest wait for all objects to be listed at start.
 const FIRST_LISTS: Duration = Duration::from_secs(60);
+/// Longest silence of the API server on a connection that it should speak on.
+const SILENCE: Duration = Duration::from_secs(60);
+/// It ends each watch after so many seconds, which is heard: less than [`SILENCE`].
+const WATCH_SECONDS: u32 = 45;
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Between looks at the pods of earlier revisions.
 const RENEW_EVERY: Duration = Duration::from_secs(30);
 
@@ -62,43 +68,45 @@ impl Cluster {
     /// # Errors
     /// [`BackendError::Unavailable`] if it does not answer or refuses; [`BackendError::Conflict`] if our Secret in it is damaged.
     pub async fn connect(settings: Settings) -> Result<Arc<Self>, BackendError> {
-        let client = Client::try_default().await.map_err(|source| BackendError::Unavailable {
-            action: "connect to Kubernetes (in a pod as its ServiceAccount, else by KUBECONFIG)".to_owned(),
+        let config = kube::Config::infer().await.map_err(|source| BackendError::Unavailable {
+            action: "find a cluster (in a pod that of its ServiceAccount, else that of KUBECONFIG)"
+                .to_owned(),
             source: Box::new(source),
         })?;
-        Self::with_client(client, settings).await
+        Self::with_config(config, settings).await
     }
 
-    /// As [`Cluster::connect`], for who has a client.
+    /// As [`Cluster::connect`], for who knows where the cluster is.
     ///
     /// # Errors
     /// The same.
-    pub async fn with_client(client: Client, settings: Settings) -> Result<Arc<Self>, BackendError> {
+    pub async fn with_config(
+        mut config: kube::Config,
+        settings: Settings,
+    ) -> Result<Arc<Self>, BackendError> {
+        // Whoever is gone without a word would be listened to for ever.
+        config.read_timeout.get_or_insert(SILENCE);
+        config.connect_timeout = Some(CONNECT_WITHIN);
+        let client = Client::try_from(config).map_err(unavailable("prepare to speak to the API server"))?;
         let system = settings.system_namespace.as_deref().unwrap_or(client.default_namespace()).to_owned();
         let proxy_key = ProxyKey::load(&client, &system).await?;
         let index = Arc::new(Index::default());
         let mut tasks = JoinSet::new();
         let told = index.clone();
-        let functions = Mirror::spawn(
-            Api::<Function>::all(client.clone()),
-            Config::default(),
-            &mut tasks,
-            move |event| {
+        let functions =
+            Mirror::spawn(Api::<Function>::all(client.clone()), watched(), &mut tasks, move |event| {
                 told.function_event(event);
-            },
-        );
-        let triggers =
-            Mirror::spawn(Api::<Trigger>::all(client.clone()), Config::default(), &mut tasks, |_| {});
-        let namespaces =
-            Mirror::spawn(Api::<Namespace>::all(client.clone()), Config::default(), &mut tasks, |_| {});
+            });
+        let triggers = Mirror::spawn(Api::<Trigger>::all(client.clone()), watched(), &mut tasks, |_| {});
+        let namespaces = Mirror::spawn(Api::<Namespace>::all(client.clone()), watched(), &mut tasks, |_| {});
         let told = index.clone();
-        let ours = Config::default().labels(LABEL_FUNCTION);
+        let ours = watched().labels(LABEL_FUNCTION);
         let slices =
             Mirror::spawn(Api::<EndpointSlice>::all(client.clone()), ours, &mut tasks, move |event| {
                 told.slice_event(event);
             });
         let told = index.clone();
-        let asides = Config::default().labels(&format!("{LABEL_COMPONENT}={COMPONENT_ASIDE}"));
+        let asides = watched().labels(&format!("{LABEL_COMPONENT}={COMPONENT_ASIDE}"));
         let pods = Mirror::spawn(Api::<Pod>::all(client.clone()), asides, &mut tasks, move |event| {
             told.aside_event(event);
         });
@@ -155,4 +163,8 @@ impl Cluster {
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.shutdown().await;
     }
+}
+
+fn watched() -> Config {
+    Config::default().timeout(WATCH_SECONDS)
 }

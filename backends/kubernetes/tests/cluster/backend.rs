@@ -18,7 +18,7 @@ use sless_crds::names::{
 use crate::support::{Place, make, make_namespace, until};
 
 /// A function that the controller has made ready, and where its pods are to be.
-async fn ready(place: &Place, name: &str) -> FunctionRef {
+pub(crate) async fn ready(place: &Place, name: &str) -> FunctionRef {
     let f = place.function(name);
     place.definitions.enter_namespace(&f.namespace, true).await.unwrap();
     place
@@ -47,7 +47,7 @@ async fn tell(place: &Place, name: &str, status: Value) {
         .unwrap();
 }
 
-fn slice(namespace: &str, ready: &[&str], ending: &[&str]) -> Value {
+pub(crate) fn slice(namespace: &str, ready: &[&str], ending: &[&str]) -> Value {
     let one = |ip: &&str, ready: bool| json!({"addresses": [ip], "conditions": {"ready": ready, "serving": true, "terminating": !ready}});
     let endpoints: Vec<_> =
         ready.iter().map(|ip| one(ip, true)).chain(ending.iter().map(|ip| one(ip, false))).collect();
@@ -196,7 +196,7 @@ async fn the_key_of_proxy_tokens_is_made_once() {
             host_suffixes: Vec::new(),
         };
         let second = KubernetesBackend::new(
-            Cluster::with_client(place.tested.clone(), settings.clone()).await.unwrap(),
+            Cluster::with_config(place.config.clone(), settings.clone()).await.unwrap(),
         );
         let (f, g) = (place.function("f"), place.function("g"));
         assert_eq!(second.proxy_token(&f), place.backend.proxy_token(&f));
@@ -207,7 +207,7 @@ async fn the_key_of_proxy_tokens_is_made_once() {
         while ended.next().await.is_some() {}
         let damaged = Patch::Merge(json!({"data": {"key": ""}}));
         secrets.patch(PROXY_KEY, &PatchParams::default(), &damaged).await.unwrap();
-        let refused = Cluster::with_client(place.tested.clone(), settings).await;
+        let refused = Cluster::with_config(place.config.clone(), settings).await;
         assert!(
             matches!(&refused, Err(BackendError::Conflict(why)) if why.contains(PROXY_KEY)),
             "{refused:?}"

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests panic")]
 
+mod away;
 mod backend;
 mod definitions;
 mod support;

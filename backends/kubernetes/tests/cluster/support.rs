@@ -24,7 +24,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Place {
     pub(crate) client: Client,
     /// As what is tested has it: `SLESS_TEST_AS` may name who that is.
-    pub(crate) tested: Client,
+    pub(crate) config: Config,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) backend: KubernetesBackend,
     pub(crate) definitions: KubernetesDefinitions,
@@ -44,7 +44,6 @@ impl Place {
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
         let client = Client::try_from(config.clone()).unwrap();
         config.auth_info.impersonate = std::env::var("SLESS_TEST_AS").ok();
-        let tested = Client::try_from(config).unwrap();
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let (namespace, system) = (format!("bk-test-{mark}"), format!("bk-test-system-{mark}"));
         make_namespace(&client, &system, &[]).await;
@@ -53,12 +52,12 @@ impl Place {
             runtimes: vec!["python3.11".parse().unwrap()],
             host_suffixes: vec![format!("{mark}.example")],
         };
-        let cluster = Cluster::with_client(tested.clone(), settings).await.unwrap();
+        let cluster = Cluster::with_config(config.clone(), settings).await.unwrap();
         let place = Self {
             backend: KubernetesBackend::new(cluster.clone()),
             definitions: KubernetesDefinitions::new(cluster.clone()),
             client,
-            tested,
+            config,
             cluster,
             namespace,
             system,
