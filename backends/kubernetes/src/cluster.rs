@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher::Config;
 use kube::{Api, Client};
 use sless_backend::BackendError;
-use sless_crds::names::{COMPONENT_ASIDE, LABEL_COMPONENT, LABEL_FUNCTION};
+use sless_crds::names::{COMPONENT_ASIDE, LABEL_COMPONENT, LABEL_FUNCTION, LABEL_REVISION};
 use sless_crds::{Function, Trigger};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,8 @@ use crate::settings::Settings;
 const FIRST_LISTS: Duration = Duration::from_secs(60);
 /// Longest silence of the API server on a connection that it should speak on.
 const SILENCE: Duration = Duration::from_secs(60);
-/// It ends each watch after so many seconds, which is heard: less than [`SILENCE`].
+/// It ends each watch after so many seconds, less than [`SILENCE`]; one that does not end a few seconds later is given up. So this is how
+/// long what is told may be old when the other end is gone without a word.
 const WATCH_SECONDS: u32 = 45;
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Between looks at the pods of earlier revisions.
@@ -43,6 +45,7 @@ pub struct Cluster {
     pub(crate) functions: Mirror<Function>,
     pub(crate) triggers: Mirror<Trigger>,
     pub(crate) namespaces: Mirror<Namespace>,
+    pub(crate) revisions: Mirror<ControllerRevision>,
     pub(crate) proxy_key: ProxyKey,
     pub(crate) identities: Identities,
     /// Calls of functions without an endpoint, and of those that have some.
@@ -84,7 +87,7 @@ impl Cluster {
         mut config: kube::Config,
         settings: Settings,
     ) -> Result<Arc<Self>, BackendError> {
-        // Whoever is gone without a word would be listened to for ever.
+        // By default a list is waited for as long as its connection seems to be there.
         config.read_timeout.get_or_insert(SILENCE);
         config.connect_timeout = Some(CONNECT_WITHIN);
         let client = Client::try_from(config).map_err(unavailable("prepare to speak to the API server"))?;
@@ -99,6 +102,10 @@ impl Cluster {
             });
         let triggers = Mirror::spawn(Api::<Trigger>::all(client.clone()), watched(), &mut tasks, |_| {});
         let namespaces = Mirror::spawn(Api::<Namespace>::all(client.clone()), watched(), &mut tasks, |_| {});
+        // Each function that is shown shows what is in one of them.
+        let kept = watched().labels(LABEL_REVISION);
+        let all = Api::<ControllerRevision>::all(client.clone());
+        let revisions = Mirror::spawn(all, kept, &mut tasks, |_| {});
         let told = index.clone();
         let ours = watched().labels(LABEL_FUNCTION);
         let slices =
@@ -114,6 +121,7 @@ impl Cluster {
             functions.complete(FIRST_LISTS),
             triggers.complete(FIRST_LISTS),
             namespaces.complete(FIRST_LISTS),
+            revisions.complete(FIRST_LISTS),
             slices.complete(FIRST_LISTS),
             pods.complete(FIRST_LISTS),
         );
@@ -129,6 +137,7 @@ impl Cluster {
             functions,
             triggers,
             namespaces,
+            revisions,
             proxy_key,
             identities: Identities::default(),
             wakes: Calls::default(),

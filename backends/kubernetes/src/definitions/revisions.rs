@@ -109,8 +109,14 @@ pub(super) async fn one(
     }
     let Some(owner) = owner(definitions, row).await? else { return Ok(None) };
     let object = revision_object(&row.function.name, name);
+    let read = |object: &ControllerRevision| told(row, self::row(row, &owner, object));
+    // What is in one never changes.
+    let mirrored = definitions.cluster.revisions.get(row.function.namespace.as_str(), &object);
+    if let Some(found) = mirrored.and_then(|object| read(&object)) {
+        return Ok(Some(found));
+    }
     let found = asked("read a ControllerRevision", of(definitions, row).get_opt(&object)).await?;
-    if let Some(found) = found.and_then(|object| told(row, self::row(row, &owner, &object))) {
+    if let Some(found) = found.and_then(|object| read(&object)) {
         return Ok(Some(found));
     }
     if row.wanted.as_deref() != Some(name) {
