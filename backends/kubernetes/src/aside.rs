@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::slices::Aside;
 
 /// Longest wait for a pod.
-const WITHIN: Duration = Duration::from_secs(90);
+pub(crate) const WITHIN: Duration = Duration::from_secs(90);
 /// A pod that is not ready is asked this often why.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The controller lets it go five minutes after it was asked for last: well before that it is asked for again.
@@ -106,7 +106,7 @@ async fn ask(cluster: &Cluster, function: &FunctionRef, revision: &str) -> Resul
     annotate(&cluster.client, function, ASIDE, &value).await
 }
 
-fn late(revision: &str) -> BackendError {
+pub(crate) fn late(revision: &str) -> BackendError {
     let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
     let action = format!("start a pod of revision {revision:?} within {WITHIN:?}");
     BackendError::Unavailable { action, source: Box::new(source) }

@@ -10,6 +10,7 @@ use sless_core::{Phase, Runtime, Seconds};
 use sless_crds::{Function, proxy_token};
 use tokio::time::Instant;
 
+use crate::aside::{WITHIN, late};
 use crate::calls::tell;
 use crate::cluster::Cluster;
 use crate::{build_log, status, statuses};
@@ -81,10 +82,11 @@ impl Backend for KubernetesBackend {
     ) -> Result<Arc<[Endpoint]>, BackendError> {
         let active = self.cluster.index.status(function).and_then(|status| status.active_revision.clone());
         if active.as_deref() == Some(&revision.name) {
-            let endpoints = self.endpoints(function);
-            if !endpoints.is_empty() {
-                return Ok(endpoints);
+            if self.endpoints(function).is_empty() {
+                self.wake(function).await?;
+                tokio::time::timeout(WITHIN, self.awake(function)).await.map_err(|_| late(&revision.name))?;
             }
+            return Ok(self.endpoints(function));
         }
         self.cluster.asides.endpoints(&self.cluster, function, &revision.name).await
     }

@@ -1,6 +1,7 @@
 //! What every object tells of itself beside its spec.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, Time};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sless_backend::Moment;
 use sless_crds::names::{CREATED_AT, MANAGER};
@@ -32,11 +33,23 @@ pub(super) fn created_at(meta: &ObjectMeta) -> Moment {
     noted(meta).unwrap_or_else(|| Moment(meta.creation_timestamp.as_ref().map_or(0, micros)))
 }
 
+/// Whether an entry is of more than what machines need to do their work.
+fn says_something(entry: &ManagedFieldsEntry) -> bool {
+    let Some(Value::Object(fields)) = entry.fields_v1.as_ref().map(|fields| &fields.0) else { return true };
+    fields.iter().any(|(name, below)| match (name.as_str(), below) {
+        ("f:metadata", Value::Object(below)) => {
+            below.keys().any(|name| !matches!(name.as_str(), "f:finalizers" | "f:ownerReferences"))
+        }
+        _ => true,
+    })
+}
+
 /// When somebody has written it last: neither the controller nor the API by itself.
 pub(super) fn updated_at(meta: &ObjectMeta) -> Moment {
     let ours = |entry: &&ManagedFieldsEntry| {
         entry.subresource.as_deref().unwrap_or_default().is_empty()
             && !matches!(entry.manager.as_deref(), Some(CALLS | MANAGER))
+            && says_something(entry)
     };
     let entries = meta.managed_fields.as_deref().unwrap_or_default().iter().filter(ours);
     let last = entries.filter_map(|entry| entry.time.as_ref()).map(|time| Moment(micros(time))).max();
@@ -58,7 +71,7 @@ pub(super) fn id(meta: &ObjectMeta) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -101,5 +114,8 @@ mod tests {
             json!({"annotations": {CREATED_AT: "2026-01-01T00:00:01.7Z"}, "managedFields": [entry(API, "", "2026-01-01T00:00:01Z")]}),
         );
         assert_eq!(updated_at(&noted), created_at(&noted));
+        let finalizer = meta(json!({"managedFields": [{"manager": "unknown", "time": "2026-01-01T00:01:00Z",
+            "fieldsV1": {"f:metadata": {"f:finalizers": {".": {}, "v:\"x\"": {}}}}}]}));
+        assert_eq!(updated_at(&finalizer), created_at(&finalizer));
     }
 }

@@ -110,7 +110,7 @@ pub(super) async fn one(
     let Some(owner) = owner(definitions, row).await? else { return Ok(None) };
     let object = revision_object(&row.function.name, name);
     let read = |object: &ControllerRevision| told(row, self::row(row, &owner, object));
-    // What is in one never changes.
+    // What is in one never changes, but for its image, which is seen soon enough.
     let mirrored = definitions.cluster.revisions.get(row.function.namespace.as_str(), &object);
     if let Some(found) = mirrored.and_then(|object| read(&object)) {
         return Ok(Some(found));

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::core::ObjectMeta;
 use kube::{Api, ResourceExt};
@@ -7,6 +9,8 @@ use sless_crds::hosts::{is_below, winner};
 use sless_crds::names::{CREATED_AT, HOST_SUFFIXES};
 use sless_crds::{Trigger, TriggerSpec};
 
+use tokio::time::Instant;
+
 use super::functions::params;
 use super::objects;
 use super::refusal::{asked, failed};
@@ -14,6 +18,9 @@ use super::{KubernetesDefinitions, namespaces};
 
 /// How often a change is tried when the controller writes at the same time.
 const TRIES: usize = 10;
+/// Longest wait for the controller to end a trigger whose name is wanted again.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 fn of(definitions: &KubernetesDefinitions, namespace: &Namespace) -> Api<Trigger> {
     Api::namespaced(definitions.cluster.client.clone(), namespace.as_str())
@@ -96,6 +103,19 @@ pub(super) fn may_have(definitions: &KubernetesDefinitions, namespace: &str, hos
         && is_below(host, &namespaces::suffixes(definitions, namespace))
 }
 
+/// One that is being deleted is not there any more for who has deleted it: its end is waited for.
+async fn is_taken(triggers: &Api<Trigger>, name: &TriggerName) -> Result<bool, DefinitionError> {
+    let began = Instant::now();
+    loop {
+        let found = asked("look for a Trigger", triggers.get_metadata_opt(name.as_str())).await?;
+        let Some(found) = found else { return Ok(false) };
+        if found.metadata.deletion_timestamp.is_none() || began.elapsed() > GONE_WITHIN {
+            return Ok(true);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
 pub(super) async fn insert(
     definitions: &KubernetesDefinitions,
     namespace: &Namespace,
@@ -108,11 +128,11 @@ pub(super) async fn insert(
         ..object.metadata
     };
     let triggers = of(definitions, namespace);
+    // A name that is taken says more than a host that is: it is mostly the same trigger's.
+    if is_taken(&triggers, name).await? {
+        return Err(DefinitionError::Exists);
+    }
     if let Some(host) = &wish.http.host {
-        // A name that is taken says more than a host that is: it is mostly the same trigger's.
-        if asked("look for a Trigger", triggers.get_metadata_opt(name.as_str())).await?.is_some() {
-            return Err(DefinitionError::Exists);
-        }
         check_host(definitions, namespace, name, host)?;
     }
     let made = asked("make a Trigger", triggers.create(&params(), &object)).await?;

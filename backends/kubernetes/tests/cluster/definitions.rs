@@ -292,6 +292,38 @@ async fn a_host_is_had_by_one_and_only_where_it_is_allowed() {
 }
 
 #[tokio::test]
+async fn a_trigger_can_be_made_again_while_the_old_one_ends() {
+    Place::run(async |place| {
+        let (d, f) = (&place.definitions, place.function("f"));
+        d.enter_namespace(&f.namespace, true).await.unwrap();
+        let name = "t".parse().unwrap();
+        let wish = TriggerWish {
+            kind: TriggerKind::Http,
+            enabled: true,
+            function: f.name,
+            http: HttpTrigger::default(),
+        };
+        let made = d.insert_trigger(&f.namespace, &name, &wish).await.unwrap();
+        let triggers = place.within::<Trigger>(&place.namespace);
+        // Somebody has something to clear up first.
+        let held = |finalizers| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        triggers.patch("t", &PatchParams::default(), &held(vec!["sless.kube5s.ru/cleanup"])).await.unwrap();
+        d.remove_trigger(&made).await.unwrap();
+        assert_eq!(d.trigger(&f.namespace, &name).await.unwrap(), None);
+        assert_eq!(d.triggers(&f.namespace, None, 9).await.unwrap(), []);
+        let (again, released) = tokio::join!(d.insert_trigger(&f.namespace, &name, &wish), async {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            triggers.patch("t", &PatchParams::default(), &held(Vec::new())).await
+        });
+        released.unwrap();
+        assert!(again.unwrap().id > made.id);
+        let taken = d.insert_trigger(&f.namespace, &name, &wish).await;
+        assert!(matches!(taken, Err(DefinitionError::Exists)), "{taken:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_only_the_api_server_can_tell_is_named() {
     Place::run(async |place| {
         let (d, f) = (&place.definitions, place.function("f"));
