@@ -1,6 +1,7 @@
 //! `/v1`, health and metrics: each handler parses, calls and renders.
 
 mod builds;
+mod code;
 mod functions;
 mod input;
 mod invocations;

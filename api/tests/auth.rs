@@ -46,6 +46,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("PATCH", "/v1/namespaces/{ns}/functions/{name}", "deployer"),
     ("DELETE", "/v1/namespaces/{ns}/functions/{name}", "deployer"),
     ("POST", "/v1/namespaces/{ns}/functions/{name}/upload", "deployer"),
+    ("POST", "/v1/namespaces/{ns}/functions/{name}/code", "deployer"),
     ("POST", "/v1/namespaces/{ns}/functions/{name}/rollback", "deployer"),
     ("GET", "/v1/namespaces/{ns}/functions/{name}/build", "viewer"),
     ("GET", "/v1/namespaces/{ns}/functions/{name}/build/logs", "viewer"),

@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Up(Box<Up>),
     /// Packs a folder, sends it to the host, and waits until it answers
     Deploy(Box<Deploy>),
+    /// Packs a folder and sends it to a cluster's host, and prints the `source` of a Function to apply
+    Push(Push),
     /// Runs a function on a host of its own and deploys it anew whenever its folder changes
     Dev(Box<Dev>),
     /// Lists the functions
@@ -175,6 +177,23 @@ pub(crate) struct Deploy {
     /// Make no HTTP trigger: then only `sless invoke` reaches it
     #[arg(long)]
     pub(crate) no_trigger: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Push {
+    /// The folder with handler.py or handler.js (.mjs, .cjs)
+    pub(crate) dir: PathBuf,
+    /// The function that it is for; else the folder's name
+    #[arg(long)]
+    pub(crate) name: Option<FunctionName>,
+    /// Else guessed from the handler's file
+    #[arg(long)]
+    pub(crate) runtime: Option<Runtime>,
+    /// FILE.FUNCTION [default: handler.handle]
+    #[arg(long)]
+    pub(crate) entrypoint: Option<Entrypoint>,
     #[command(flatten)]
     pub(crate) target: Target,
 }

@@ -81,7 +81,7 @@ pub(crate) async fn deploy(
 }
 
 /// The folder's name as a DNS label.
-fn name_of(dir: &Path) -> Result<FunctionName, CliError> {
+pub(crate) fn name_of(dir: &Path) -> Result<FunctionName, CliError> {
     let full = dir.canonicalize().map_err(CliError::file("find", dir))?;
     let name = full.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let label: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -90,7 +90,7 @@ fn name_of(dir: &Path) -> Result<FunctionName, CliError> {
     })
 }
 
-fn runtime_of(dir: &Path, entrypoint: &Entrypoint) -> Result<Runtime, CliError> {
+pub(crate) fn runtime_of(dir: &Path, entrypoint: &Entrypoint) -> Result<Runtime, CliError> {
     let stem = entrypoint.file_stem();
     let mut found: Vec<(PathBuf, &str)> = RUNTIMES
         .iter()

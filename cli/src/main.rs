@@ -19,6 +19,7 @@ mod invoke;
 mod login;
 mod pack;
 mod print;
+mod push;
 mod revisions;
 mod secrets;
 mod tokens;
@@ -70,6 +71,7 @@ async fn client_command(command: Command, output: args::Format) -> Result<ExitCo
         | Command::Restore(_) => Ok(ExitCode::SUCCESS),
         Command::Backup(what) => backup::backup(&what, output).await,
         Command::Deploy(what) => deploy::run(*what, output).await,
+        Command::Push(what) => push::run(&what, output).await,
         Command::List(target) => commands::list(&target, output).await,
         Command::Invoke(what) => invoke::run(&what, output).await,
         Command::Logs(what) => commands::logs(&what, output).await,

@@ -6,13 +6,23 @@ use super::operation::Access::{Open, Role as Needs, Token};
 use super::operation::Shape::{Any, List, Log, Metrics, Nothing, Object, Optional, Zip};
 use super::operation::{Operation, Param};
 use super::{
-    builds, functions, invocations, logs, revisions, runs, secrets, system, tokens, triggers, upload,
+    builds, code, functions, invocations, logs, revisions, runs, secrets, system, tokens, triggers, upload,
 };
 use crate::auth::Role::{self, Admin, Deployer, Invoker, Viewer};
 
 /// The role that a call with a token needs.
 pub(super) const INVOKE: Role = Invoker;
 
+const CODE_RUNTIME: Param = Param {
+    name: "runtime",
+    schema: r#"{"type": "string"}"#,
+    about: "what it is for, if there is no function of the name yet",
+};
+const CODE_ENTRYPOINT: Param = Param {
+    name: "entrypoint",
+    schema: r#"{"type": "string"}"#,
+    about: "where its handler is, if it is not where the function's is",
+};
 const LIMIT: Param = Param {
     name: "limit",
     schema: r#"{"type": "integer", "minimum": 1, "maximum": 500, "default": 50}"#,
@@ -99,6 +109,11 @@ fn functions() -> Vec<Operation> {
             .about("New code")
             .takes(Zip)
             .gives(202, Object("Uploaded")),
+        Operation::post("/v1/namespaces/{ns}/functions/{name}/code", Deployer, code::keep_code)
+            .about("Keep code for a Function that is applied to a cluster; changes nothing")
+            .query(&[CODE_RUNTIME, CODE_ENTRYPOINT])
+            .takes(Zip)
+            .gives(201, Object("Source")),
         Operation::get("/v1/namespaces/{ns}/functions/{name}/build", Needs(Viewer), builds::read)
             .about("The last build")
             .gives(200, Object("Build")),

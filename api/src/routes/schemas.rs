@@ -125,7 +125,18 @@ fn function() -> Map<String, Value> {
         ),
         ("Rollback".to_owned(), sent(json!({"revision": {"type": "string"}}), &["revision"])),
         ("Uploaded".to_owned(), given(json!({"code_sha256": {"type": "string"}}))),
+        ("Source".to_owned(), given(source())),
     ])
+}
+
+fn source() -> Value {
+    let key = "of the zip in the store of uploaded code";
+    let content = "of sorted path, execute bit and bytes of what is in the zip";
+    json!({
+        "key": {"type": "string", "description": key},
+        "sha256": {"type": "string"},
+        "content_sha256": {"type": "string", "description": content},
+    })
 }
 
 fn texts(about: &str, pattern: &str, default: &Value) -> Value {

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use sless_backend::{CodeRef, FunctionRef, FunctionRow};
+use sless_backend::{CodeRef, FunctionRef};
 use sless_builder::{Limits, candidates, inspect};
 use sless_core::Digest;
 use tempfile::NamedTempFile;
@@ -32,7 +32,8 @@ pub(super) async fn upload(
     let headers = request.headers().clone();
     super::input::check_if_match(&headers, &row)?;
     let received = receive(&app, request).await?;
-    let content_sha256 = look_into(&row, &received.file).await?;
+    let handlers = candidates(&row.runtime, &row.settings.entrypoint);
+    let content_sha256 = look_into(handlers, &received.file).await?;
     let code = CodeRef { sha256: received.sha256, content_sha256 };
     let _not_removed = app.code_in_use.read().await;
     keep(&app, &function, &received).await?;
@@ -47,14 +48,14 @@ pub(super) async fn upload(
     Err(functions::busy())
 }
 
-async fn keep(app: &App, function: &FunctionRef, received: &Received) -> Result<(), Problem> {
+pub(super) async fn keep(app: &App, function: &FunctionRef, received: &Received) -> Result<(), Problem> {
     Ok(app.code.put_if_absent(function, &received.sha256, received.file.path()).await?)
 }
 
 /// An upload in a temporary file, which is removed with this.
-struct Received {
-    file: NamedTempFile,
-    sha256: Digest,
+pub(super) struct Received {
+    pub(super) file: NamedTempFile,
+    pub(super) sha256: Digest,
 }
 
 /// Writes to the file as the bytes come, so that an upload never is in memory as a whole.
@@ -101,7 +102,7 @@ fn kind(headers: &HeaderMap) -> (bool, Option<u64>) {
     (form, header(CONTENT_LENGTH).and_then(|text| text.parse().ok()))
 }
 
-async fn receive(app: &App, request: Request) -> Result<Received, Problem> {
+pub(super) async fn receive(app: &App, request: Request) -> Result<Received, Problem> {
     let (multipart, length) = kind(request.headers());
     // The head of a form and its other fields come on top; without one the length alone is enough to refuse.
     let length = length.unwrap_or(0);
@@ -135,9 +136,8 @@ async fn receive(app: &App, request: Request) -> Result<Received, Problem> {
     Err(Problem::invalid("file", "file: the form has no such field"))
 }
 
-/// Reads the whole archive; says what is wrong with it.
-async fn look_into(row: &FunctionRow, file: &NamedTempFile) -> Result<Digest, Problem> {
-    let handlers = candidates(&row.runtime, &row.settings.entrypoint);
+/// Reads the whole archive, in which one of `handlers` must be; says what is wrong with it.
+pub(super) async fn look_into(handlers: Vec<String>, file: &NamedTempFile) -> Result<Digest, Problem> {
     let archive = File::open(file.path()).map_err(|error| Problem::internal("read an upload", &error))?;
     let looked = tokio::task::spawn_blocking(move || inspect(archive, &handlers, &Limits::default())).await;
     match looked.map_err(|error| Problem::internal("read an upload", &error))? {
