@@ -20,9 +20,8 @@ pub(super) async fn keep_code(
 ) -> Answer {
     let function = FunctionRef { namespace: entered.namespace.clone(), name: name.parse()? };
     if app.upkeep.is_some() {
-        let says =
-            "there are no objects here that could name it: send the code to …/upload, as 'sless deploy' does";
-        return Err(Problem::new(Code::Invalid, says));
+        let says = "there are no objects of a cluster here that could name code: send it to …/upload, as 'sless deploy' does";
+        return Err(Problem::new(Code::NotFound, says));
     }
     let params = input::Params::parse(request.uri().query());
     let known = app.definitions.function(&function).await?;
