@@ -255,3 +255,47 @@ async fn an_earlier_revision_gets_a_pod_that_is_asked_for() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_log_of_a_build_is_read_while_it_runs() {
+    let Ok(image) = std::env::var("SLESS_TEST_IMAGE") else {
+        eprintln!(
+            "not run: SLESS_TEST_IMAGE is not set; scripts/e2e sets it to an image with a shell that nodes can pull"
+        );
+        return;
+    };
+    Place::run(async |place| {
+        let f = place.function("f");
+        // It is the installation's, or is made so for once.
+        let builds = kube::api::ObjectMeta { name: Some("sless-builds".to_owned()), ..Default::default() };
+        let builds = k8s_openapi::api::core::v1::Namespace { metadata: builds, ..Default::default() };
+        let _ = place.all().create(&PostParams::default(), &builds).await;
+        let pods = place.within::<Pod>("sless-builds");
+        let build = format!("b-{}", place.namespace);
+        let says = |texts: &[&str], then: &str| {
+            let lines: Vec<_> = texts.iter().map(|text| format!(r#"{{"time":"t","stream":"stdout","text":"{text}"}}"#)).collect();
+            json!(["sh", "-c", format!("printf '%s\\n' {}; {then}", lines.iter().map(|line| format!("'{line}'")).collect::<Vec<_>>().join(" "))])
+        };
+        let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        let container = |name: &str, command| json!({"name": name, "image": image, "command": command, "securityContext": security});
+        let labels = json!({"batch.kubernetes.io/job-name": build, LABEL_NAMESPACE: place.namespace, LABEL_FUNCTION: "f"});
+        make(&pods, json!({"metadata": {"name": build, "labels": labels}, "spec": {
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "initContainers": [container("install", says(&["one", "two"], "echo no json; exit 0"))],
+            "containers": [container("pack", says(&["three"], "sleep 60"))]
+        }})).await;
+        let texts = async |from: usize| {
+            let lines = place.backend.build_log(&f, &build, from).await.unwrap();
+            lines.map(|lines| lines.into_iter().map(|line| line.text).collect::<Vec<_>>())
+        };
+        until(async || (texts(0).await.unwrap().len() == 3).then_some(())).await;
+        assert_eq!(texts(0).await.unwrap(), ["one", "two", "three"]);
+        assert_eq!(texts(2).await.unwrap(), ["three"]);
+        assert!(texts(9).await.unwrap().is_empty());
+        assert_eq!(place.backend.build_log(&place.function("g"), &build, 0).await.unwrap(), None, "it is another's");
+        pods.delete(&build, &DeleteParams { grace_period_seconds: Some(0), ..Default::default() }).await.unwrap();
+        until(async || texts(0).await.is_none().then_some(())).await;
+    })
+    .await;
+}
