@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Resource, ResourceExt};
@@ -16,6 +17,39 @@ use tokio::task::JoinSet;
 
 /// Longest wait for what this process has written to be seen here.
 const OWN_WRITES: Duration = Duration::from_secs(2);
+
+/// The first pause after a watch that failed, and the longest: what each call asks for should not be old for long.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// After so long without trouble the pauses are short again.
+const CALM: Duration = Duration::from_secs(30);
+
+/// Pauses between tries: each twice the one before, less up to a half by chance, so that not all processes try at once.
+#[derive(Debug)]
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSE.0)
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = pause.saturating_mul(2).min(PAUSE.1);
+        // Without chance all is as well, if less even.
+        let chance = getrandom::u32().unwrap_or_default();
+        Some(pause.saturating_sub(pause.mul_f64(f64::from(chance) / f64::from(u32::MAX) / 2.0)))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
 
 /// What is known of the objects of one kind.
 #[derive(Clone)]
@@ -68,7 +102,8 @@ where
             }),
         );
         tasks.spawn(async move {
-            let mut events = std::pin::pin!(events.default_backoff());
+            let backoff = ResetTimerBackoff::new(Pauses::default(), CALM);
+            let mut events = std::pin::pin!(events.backoff(backoff));
             while let Some(event) = events.next().await {
                 match event {
                     Ok(event) => {
@@ -158,4 +193,20 @@ where
 /// Resource versions of one kind are numbers that grow, since Kubernetes 1.35 by promise and before as a fact.
 fn version<K: Resource>(object: &K) -> Option<u64> {
     object.meta().resource_version.as_ref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_limit_and_are_short_again_after_that() {
+        let mut pauses = Pauses::default();
+        for longest in [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0] {
+            let pause = pauses.next().unwrap().as_secs_f64();
+            assert!((longest / 2.0..=longest).contains(&pause), "{pause} of {longest}");
+        }
+        pauses.reset();
+        assert!(pauses.next().unwrap() <= PAUSE.0);
+    }
 }
