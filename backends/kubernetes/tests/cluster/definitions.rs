@@ -437,3 +437,39 @@ async fn the_api_server_refuses_what_the_api_refuses() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_controller_that_writes_all_the_time_makes_nobodys_change_stale() {
+    Place::run(async |place| {
+        let (d, f) = (&place.definitions, place.function("f"));
+        d.enter_namespace(&f.namespace, true).await.unwrap();
+        let mut row = d
+            .insert_function(&f, &"python3.11".parse().unwrap(), &FunctionSettings::default())
+            .await
+            .unwrap();
+        let functions = place.within::<Function>(&place.namespace);
+        let busy = tokio::spawn({
+            let functions = functions.clone();
+            async move {
+                for n in 0.. {
+                    let status = json!({"status": {"message": format!("{n}"), "conditions": []}});
+                    let written =
+                        functions.patch_status("f", &PatchParams::default(), &Patch::Merge(status)).await;
+                    // Until the function is deleted.
+                    if written.is_err() {
+                        return n;
+                    }
+                }
+                0
+            }
+        });
+        for workers in 2..12 {
+            let settings = FunctionSettings { workers, ..FunctionSettings::default() };
+            row = d.change_function(&row, &FunctionChange { settings, wanted: None }).await.unwrap();
+            assert_eq!(row.settings.workers, workers);
+        }
+        d.delete_function(&row).await.unwrap();
+        assert!(busy.await.unwrap() > 10);
+    })
+    .await;
+}
