@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sless_backend::{
-    FunctionRef, FunctionRow, FunctionSpec, FunctionStatus, Generation, Moment, Revision, RevisionRow, Secret,
+    BoxStream, FunctionRef, FunctionRow, FunctionSpec, FunctionStatus, Generation, Moment, Revision,
+    RevisionRow, Secret,
 };
 use sless_core::{Namespace, SecretName};
 use tokio::sync::Notify;
@@ -320,13 +321,19 @@ pub(crate) async fn clean(app: Arc<App>, stop: CancellationToken) {
     }
 }
 
-/// Reads the routes anew whenever others may have changed them, until `stop`.
-pub(crate) async fn follow(app: Arc<App>, stop: CancellationToken) {
-    let mut changes = app.definitions.changes();
+/// Reads the routes anew whenever others may have changed them, until `stop`; at first if they have not been `read` yet.
+pub(crate) async fn follow(
+    app: Arc<App>,
+    mut changes: BoxStream<()>,
+    mut read: bool,
+    stop: CancellationToken,
+) {
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            change = changes.next() => if change.is_none() { return },
+        if std::mem::replace(&mut read, true) {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                change = changes.next() => if change.is_none() { return },
+            }
         }
         while let Err(error) = app.table.reload(&*app.definitions).await {
             tracing::warn!(error = %chain(&error), "failed to read the routes, trying again");

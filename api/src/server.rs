@@ -223,10 +223,12 @@ impl Server {
         let (callers, senders) = (TaskTracker::new(), TaskTracker::new());
         records::listen(ingest, &app.config.internal_listen, &senders, &stop_ingest).await?;
 
+        // Before the routes are read, so that no change is missed.
+        let changes = app.definitions.changes();
         let loaded = app.table.reload(&*app.definitions).await;
         let mut background = vec![
             tokio::spawn(reconcile::clean(app.clone(), stop.clone())),
-            tokio::spawn(reconcile::follow(app.clone(), stop.clone())),
+            tokio::spawn(reconcile::follow(app.clone(), changes, loaded.is_ok(), stop.clone())),
         ];
         background.push(tokio::spawn(news::pass_on(app.clone(), own_news, told, stop.clone())));
         if let Some(upkeep) = app.upkeep.clone() {

@@ -26,6 +26,7 @@ pub(crate) const TOKEN: &str = "test-token";
 pub(crate) struct TestApp {
     pub(crate) server: Option<Server>,
     pub(crate) backend: Arc<FakeBackend>,
+    pub(crate) code: Arc<DirStore>,
     pub(crate) folder: TempDir,
     addr: std::net::SocketAddr,
 }
@@ -65,6 +66,20 @@ impl TestApp {
     }
 
     pub(crate) async fn start_in(folder: TempDir, backend: Arc<FakeBackend>) -> Self {
+        let secrets_key = folder.path().join("secrets.key");
+        Self::start_as(folder, backend, |backend, code| Platform::Here { backend, code, secrets_key }).await
+    }
+
+    /// On the platform that is made of a fake backend and a folder for code.
+    pub(crate) async fn start_on(platform: impl FnOnce(Arc<FakeBackend>, Arc<DirStore>) -> Platform) -> Self {
+        Self::start_as(tempfile::tempdir().unwrap(), Arc::default(), platform).await
+    }
+
+    async fn start_as(
+        folder: TempDir,
+        backend: Arc<FakeBackend>,
+        platform: impl FnOnce(Arc<FakeBackend>, Arc<DirStore>) -> Platform,
+    ) -> Self {
         let path = folder.path();
         let config = ApiConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -83,10 +98,8 @@ impl TestApp {
             trusted_proxies: Vec::new(),
         };
         let code = Arc::new(DirStore::new(path.join("code")));
-        let platform =
-            Platform::Here { backend: backend.clone(), code, secrets_key: path.join("secrets.key") };
-        let server = Server::start(config, platform).await.unwrap();
-        Self { addr: server.local_addr(), server: Some(server), backend, folder }
+        let server = Server::start(config, platform(backend.clone(), code.clone())).await.unwrap();
+        Self { addr: server.local_addr(), server: Some(server), backend, code, folder }
     }
 
     /// Stops, and starts with the same folder and a backend that remembers nothing.

@@ -35,6 +35,8 @@ struct State {
     earlier: HashMap<(FunctionRef, String), Arc<[Endpoint]>>,
     /// Statuses wait here while they are held back.
     held: Option<Vec<FunctionStatus>>,
+    /// Functions that are ready without having been applied.
+    running: HashSet<FunctionRef>,
     /// Functions that have no endpoint because nobody calls them.
     asleep: HashSet<FunctionRef>,
     /// How often each was woken.
@@ -70,6 +72,12 @@ impl FakeBackend {
         self.state().endpoints.insert(function.clone(), endpoints.into());
         // Nobody waiting is no fault.
         let _ = self.served.send(());
+    }
+
+    /// Lets a function be ready that nobody has applied here, as where somebody else does what its definition says.
+    pub fn run(&self, function: &FunctionRef, endpoints: Vec<Endpoint>) {
+        self.state().running.insert(function.clone());
+        self.serve(function, endpoints);
     }
 
     /// From now on whoever calls `function` while it has no endpoint is told to wait for one.
@@ -203,7 +211,16 @@ impl Backend for FakeBackend {
     }
 
     fn status(&self, function: &FunctionRef) -> Option<FunctionStatus> {
-        self.state().functions.get(function).map(|f| f.status.clone())
+        let state = self.state();
+        let running = state.running.contains(function).then(|| FunctionStatus {
+            function: function.clone(),
+            generation: Generation(u64::MAX),
+            phase: Phase::Ready,
+            message: None,
+            active_revision: None,
+            gone: false,
+        });
+        state.functions.get(function).map(|f| f.status.clone()).or(running)
     }
 
     fn watch_functions(&self) -> BoxStream<FunctionStatus> {
@@ -216,7 +233,8 @@ impl Backend for FakeBackend {
 
     fn endpoints(&self, function: &FunctionRef) -> Arc<[Endpoint]> {
         let state = self.state();
-        let active = state.functions.get(function).is_some_and(|f| f.status.active_revision.is_some());
+        let active = state.functions.get(function).is_some_and(|f| f.status.active_revision.is_some())
+            || state.running.contains(function);
         let served = if active { state.endpoints.get(function).cloned() } else { None };
         served.unwrap_or_default()
     }

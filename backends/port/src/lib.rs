@@ -1,11 +1,12 @@
-//! Where functions run and what defines them, as the API sees it: the traits [`Backend`] and [`Definitions`], an in-memory [`fake`] for
-//! tests, and the suites that everything must pass that implements one: [`suite`], [`definitions_suite`], [`code_suite`].
+//! Where functions run and what defines them, as the API sees it: the traits [`Backend`] and [`Definitions`], [`fake`]s [in memory](fake_definitions)
+//! for tests, and the suites that everything must pass that implements one: [`suite`], [`definitions_suite`], [`code_suite`].
 //!
 //! The seam lies at *desired state*: the API says what should be true and hears what is. Processes, pods, images and ports stay behind it.
 
 pub mod code_suite;
 pub mod definitions_suite;
 pub mod fake;
+pub mod fake_definitions;
 pub mod suite;
 
 mod code;
