@@ -12,7 +12,7 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use sless_api::Platform;
 use sless_backend::fake_definitions::FakeDefinitions;
-use sless_backend::{Backend, CodeStore, Definitions};
+use sless_backend::{Backend, CodeStore, Definitions, Endpoint};
 use sless_core::FunctionSettings;
 use support::{Supervisor, TestApp, function, problem, zip};
 
@@ -153,4 +153,16 @@ async fn the_api_starts_while_the_cluster_is_away_and_reads_the_routes_later() {
     assert_eq!((app.get("/ready").await.status, app.get("functions/f/invoke").await.status), (503, 404));
     definitions.be_away(false);
     app.until(async || app.get("functions/f/invoke").await.status == 503).await;
+}
+
+#[tokio::test]
+async fn pods_are_scraped_where_they_listen() {
+    let (app, _) = cluster().await;
+    app.api("POST", "functions", json!({"name": "f", "runtime": "python3.11"})).await;
+    let pod =
+        Endpoint::Tcp { addr: "10.1.2.3:8080".parse().unwrap(), admin: "10.1.2.3:9090".parse().unwrap() };
+    app.backend.run(&function("f"), vec![pod]);
+    let targets = app.get("/metrics/targets").await.json();
+    let labels = json!({"__metrics_path__": "/metrics", "instance": "default/f/0"});
+    assert_eq!(targets, json!([{"targets": ["10.1.2.3:9090"], "labels": labels}]));
 }

@@ -87,9 +87,14 @@ async fn run(settings: Settings) -> ExitCode {
     };
     tracing::info!(url = server.url(), "listening on {}", server.local_addr());
     let first = signals.next().await;
-    tracing::info!("{first}: new calls are refused, running ones finish");
+    tracing::info!("{first}: new calls are refused soon, running ones finish");
+    let ended = async {
+        // Whoever sends calls here hears a little later than this process that it ends.
+        tokio::time::sleep(settings.drain_delay).await;
+        server.shutdown().await;
+    };
     tokio::select! {
-        () = server.shutdown() => tracing::info!("ended"),
+        () = ended => tracing::info!("ended"),
         second = signals.next() => {
             tracing::warn!("{second} again: ending at once");
             return ExitCode::from(second.exit_code());

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use sless_backend::Secret;
@@ -72,6 +73,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("INGRESS_HOST", Kind::Optional, None, "the API's own host, which no trigger can have"),
     setting("HOST_SUFFIXES", Kind::Optional, None, "below which triggers may have hosts, with commas"),
     setting(
+        "DRAIN_DELAY_SEC",
+        Kind::Optional,
+        Some("3"),
+        "seconds from SIGTERM until new calls are refused: time for those who send them to hear of it",
+    ),
+    setting(
         "POD_NAMESPACE",
         Kind::Optional,
         None,
@@ -100,6 +107,7 @@ pub(crate) struct Settings {
     pub(crate) max_upload_bytes: u64,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) ingress_host: Option<HostName>,
+    pub(crate) drain_delay: Duration,
     pub(crate) kubernetes: sless_backend_kubernetes::Settings,
     /// As they were given, or their defaults; secrets not.
     shown: Vec<(&'static str, String)>,
@@ -201,6 +209,7 @@ impl Settings {
             retention_count: given.parse("RETENTION_COUNT", COUNT)?,
             max_upload_bytes: given.parse("MAX_UPLOAD_BYTES", COUNT)?,
             trusted_proxies: networks.collect::<Result<_, _>>()?,
+            drain_delay: Duration::from_secs(given.parse::<u32>("DRAIN_DELAY_SEC", COUNT)?.into()),
             ingress_host: ingress_host
                 .transpose()
                 .map_err(|error: sless_core::FieldError| wrong("INGRESS_HOST", error.message))?,

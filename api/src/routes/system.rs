@@ -6,6 +6,7 @@ use axum::response::Response;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
+use sless_backend::Endpoint;
 
 use super::{Answer, Shared, render};
 use crate::auth::Caller;
@@ -42,15 +43,19 @@ pub(super) async fn metrics(State(app): Shared) -> Answer {
 }
 
 /// Prometheus' HTTP service discovery. Supervisors of a local host listen on sockets that Prometheus can't reach, so each target is
-/// this address with a path of its own.
+/// this address with a path of its own; those in pods are reached as they are.
 pub(super) async fn targets(State(app): Shared) -> Answer {
     let mut groups = Vec::new();
     for route in app.table.all() {
         let f = &route.function;
-        for n in 0..app.backend.endpoints(f).len() {
+        for (n, endpoint) in app.backend.endpoints(f).iter().enumerate() {
+            let (target, path) = match endpoint {
+                Endpoint::Unix { .. } => (app.metrics_addr.clone(), format!("/metrics/functions/{f}/{n}")),
+                Endpoint::Tcp { admin, .. } => (admin.to_string(), "/metrics".to_owned()),
+            };
             groups.push(json!({
-                "targets": [app.metrics_addr],
-                "labels": {"__metrics_path__": format!("/metrics/functions/{f}/{n}"), "instance": format!("{f}/{n}")},
+                "targets": [target],
+                "labels": {"__metrics_path__": path, "instance": format!("{f}/{n}")},
             }));
         }
     }
