@@ -259,7 +259,8 @@ impl Proxy {
                 }
             }
         }
-        tracing::warn!(function = %function, error = tries.last, "nobody took a call");
+        let error = tries.last.as_deref().unwrap_or("no connection");
+        tracing::warn!(function = %function, error, "nobody took a call");
         Err(Problem::new(Code::BadGateway, "the function's supervisor can't be reached"))
     }
 

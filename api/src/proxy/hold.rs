@@ -98,19 +98,19 @@ pub(super) struct Tries {
     pub(super) refused: Vec<Endpoint>,
     round: usize,
     /// Why the last one has.
-    pub(super) last: String,
+    pub(super) last: Option<String>,
 }
 
 impl Default for Tries {
     fn default() -> Self {
-        Self { began: Instant::now(), refused: Vec::new(), round: 0, last: "no connection".to_owned() }
+        Self { began: Instant::now(), refused: Vec::new(), round: 0, last: None }
     }
 }
 
 impl Tries {
     pub(super) fn refused_by(&mut self, endpoint: &Endpoint, why: String) {
         self.refused.push(endpoint.clone());
-        self.last = why;
+        self.last = Some(why);
     }
 
     /// Whether the answer of who refuses it now is the caller's.
