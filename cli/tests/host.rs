@@ -75,12 +75,14 @@ fn settings_are_changed_by_the_next_deploy_and_others_are_kept() {
 fn what_goes_wrong_has_a_code_and_a_remedy() {
     let host = Host::start();
     let hello = host.folder("hello", &[PY]);
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["invoke", "nobody"], 5, "nobody"),
         (&["delete", "nobody"], 5, "nobody"),
         (&["logs", "nobody"], 5, "nobody"),
         (&["deploy", &host.folder("empty", &[("main.py", "")])], 6, "handler.py"),
         (&["deploy", "/nowhere"], 6, "/nowhere is no folder"),
+        (&["push", "/nowhere"], 6, "/nowhere is no folder"),
+        (&["push", &hello], 5, "sless deploy"),
         (&["deploy", &hello, "--timeout-sec", "0"], 6, "timeout_sec"),
         (&["deploy", &hello, "--env", "A"], 2, "KEY=VALUE"),
         (&["list", "--token", "wrong"], 4, "SLESS_TOKEN"),
