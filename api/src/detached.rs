@@ -79,15 +79,22 @@ async fn run(
     let mut pause = FIRST_PAUSE;
     let (status, kind, why) = loop {
         let endpoints = match &revision {
-            None => Ok(None),
+            // Here and not on its way to a supervisor, so that it can be cancelled while it waits for one.
+            None => tokio::select! {
+                () = cancelled.cancelled() => break cancelled_one(),
+                awake = app.proxy.until_awake(&function) => awake.map(|()| None),
+            },
             Some(revision) => tokio::select! {
                 () = cancelled.cancelled() => break cancelled_one(),
-                found = app.backend.revision_endpoints(&function, revision.clone()) => found.map(Some),
+                found = app.backend.revision_endpoints(&function, revision.clone()) => match found {
+                    Ok(found) => Ok(Some(found)),
+                    Err(BackendError::Conflict(why)) => break (Status::Lost, "NotTaken", why),
+                    Err(error) => Err(error.into()),
+                },
             },
         };
         let sent = match endpoints {
-            Err(BackendError::Conflict(why)) => Sent::Refused(why),
-            Err(error) => Sent::Busy(chain(&error)),
+            Err(problem) => Sent::Busy(problem.detail),
             Ok(endpoints) => {
                 // From here on it is the supervisor's to cancel.
                 if app.runs.waiting().remove(&what.id).is_none() {

@@ -24,6 +24,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
 use ipnet::IpNet;
 use sless_backend::{Backend, Endpoint, FunctionRef};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::problem::{Code, Problem};
@@ -77,6 +78,14 @@ impl Proxy {
     ) -> Self {
         let (pool, loads, held) = (Arc::default(), Arc::default(), Held::new(draining));
         Self { backend, table, pool, loads, held, trusted }
+    }
+
+    /// Returns once the function has an endpoint; wakes it if it has none.
+    pub(crate) async fn until_awake(&self, function: &FunctionRef) -> Result<(), Problem> {
+        if self.backend.endpoints(function).is_empty() {
+            self.held.until_awake(&*self.backend, function, Instant::now()).await?;
+        }
+        Ok(())
     }
 
     /// Closes connections that have not been used for a while.

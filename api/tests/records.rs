@@ -441,3 +441,25 @@ async fn what_can_not_run_any_more_is_lost_until_its_end_is_told() {
     app.report("f", finished(1, "success")).await;
     assert_eq!(status(1).await, "success");
 }
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_function_to_wake_can_be_cancelled() {
+    let (app, (recorder, seen)) = (TestApp::start().await, recorder(""));
+    app.deploy("f", &recorder).await;
+    app.report("f", [started(1), finished(1, "success")].join("\n")).await;
+    app.backend.serve(&function("f"), Vec::new());
+    app.backend.sleep(&function("f"));
+    let replay = async || {
+        let waits = app.api("POST", &format!("invocations/{}/replay", id(1)), Value::Null).await.json();
+        waits["invocation_id"].as_str().unwrap().to_owned()
+    };
+    let cancelled = replay().await;
+    app.until(async || app.backend.woken(&function("f")) > 0).await;
+    assert_eq!(app.api("POST", &format!("invocations/{cancelled}/cancel"), Value::Null).await.status, 202);
+    app.until(async || app.get(&format!("invocations/{cancelled}")).await.json()["status"] == "cancelled")
+        .await;
+    let sent = replay().await;
+    app.backend.serve(&function("f"), vec![recorder.endpoint.clone()]);
+    app.until(async || !seen.lock().unwrap().is_empty()).await;
+    assert_eq!(seen.lock().unwrap()[0]["id"], json!(sent), "the other one is not sent any more");
+}
