@@ -165,6 +165,16 @@ async fn revisions_are_what_was_wanted(h: &dyn Harness, n: &Names) {
     assert_eq!((back.wanted.as_ref(), &back.settings), (Some(&first.name), &first.settings));
     h.keep(&back).await;
     assert_eq!(good(d.revisions(&back).await).len(), made.len());
+    // The same content in another zip is the same revision, and shows the zip that came last.
+    let code = CodeRef { sha256: Digest::new([9; 32]), ..first.code };
+    let again = RevisionRow { code, ..first };
+    let change = FunctionChange { settings: again.settings.clone(), wanted: Some(again.clone()) };
+    let now = good(d.change_function(&back, &change).await);
+    assert!(now.generation > back.generation && now.wanted == back.wanted);
+    assert_eq!(some(good(d.revision(&now, &again.name).await)).code, code);
+    let kept = good(d.revisions(&now).await);
+    assert_eq!(kept.iter().find(|one| one.name == again.name).map(|one| one.code), Some(code));
+    assert_eq!(kept.len(), made.len());
 }
 
 async fn secrets_stay_while_functions_name_them(h: &dyn Harness, n: &Names) {

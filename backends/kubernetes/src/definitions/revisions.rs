@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -75,18 +77,27 @@ fn told(row: &FunctionRow, read: Result<Option<RevisionRow>, FieldError>) -> Opt
     })
 }
 
-/// Who owns its revisions; `None` if it is gone.
+/// What is the same in another zip is the same revision, and the object keeps the zip that it was made from: shown is the one that
+/// was uploaded last.
+fn with_latest_zip(object: &Function, mut revision: RevisionRow) -> RevisionRow {
+    let wanted = object.spec.revision().is_ok_and(|name| name.as_ref() == Some(&revision.name));
+    if let Some(code) = object.spec.source.as_ref().filter(|_| wanted).and_then(|source| code(source).ok()) {
+        revision.code.sha256 = code.sha256;
+    }
+    revision
+}
+
+/// The function that owns its revisions; `None` if it is gone.
 async fn owner(
     definitions: &KubernetesDefinitions,
     row: &FunctionRow,
-) -> Result<Option<String>, DefinitionError> {
+) -> Result<Option<Arc<Function>>, DefinitionError> {
     let (namespace, name) = (row.function.namespace.as_str(), row.function.name.as_str());
     let is = |object: &Function| objects::id(&object.metadata) == row.id;
     if let Some(object) = definitions.cluster.functions.get(namespace, name).filter(|object| is(object)) {
-        return Ok(object.uid());
+        return Ok(Some(object));
     }
-    let object = super::functions::object(definitions, &row.function).await?;
-    Ok(object.filter(is).and_then(|object| object.uid()))
+    Ok(super::functions::object(definitions, &row.function).await?.filter(is).map(Arc::new))
 }
 
 async fn now(
@@ -109,7 +120,11 @@ pub(super) async fn one(
     }
     let Some(owner) = owner(definitions, row).await? else { return Ok(None) };
     let object = revision_object(&row.function.name, name);
-    let read = |object: &ControllerRevision| told(row, self::row(row, &owner, object));
+    let uid = owner.uid().unwrap_or_default();
+    let read = |object: &ControllerRevision| {
+        let revision = told(row, self::row(row, &uid, object));
+        revision.map(|revision| with_latest_zip(&owner, revision))
+    };
     // What is in one never changes, but for its image, which is seen soon enough.
     let mirrored = definitions.cluster.revisions.get(row.function.namespace.as_str(), &object);
     if let Some(found) = mirrored.and_then(|object| read(&object)) {
@@ -134,8 +149,10 @@ pub(super) async fn all(
     let objects = of(definitions, row);
     let listed =
         asked("list ControllerRevisions", objects.list(&ListParams::default().labels(&selector))).await?;
+    let uid = owner.uid().unwrap_or_default();
+    let read = |object: &ControllerRevision| told(row, self::row(row, &uid, object));
     let mut all: Vec<_> =
-        listed.items.iter().filter_map(|object| told(row, self::row(row, &owner, object))).collect();
+        listed.items.iter().filter_map(read).map(|revision| with_latest_zip(&owner, revision)).collect();
     let new = row.wanted.as_ref().is_some_and(|wanted| all.iter().all(|revision| revision.name != *wanted));
     if new && let Some(wanted) = now(definitions, row).await? {
         all.retain(|revision| revision.name != wanted.name);
