@@ -66,6 +66,8 @@ struct Call {
     uri: Uri,
     headers: HeaderMap,
     trailers: bool,
+    /// So long it may wait for a supervisor, if the caller has said so.
+    patience: Option<Duration>,
 }
 
 impl Proxy {
@@ -83,7 +85,7 @@ impl Proxy {
     /// Returns once the function has an endpoint; wakes it if it has none.
     pub(crate) async fn until_awake(&self, function: &FunctionRef) -> Result<(), Problem> {
         if self.backend.endpoints(function).is_empty() {
-            self.held.until_awake(&*self.backend, function, Instant::now()).await?;
+            self.held.until_awake(&*self.backend, function, Instant::now(), None).await?;
         }
         Ok(())
     }
@@ -182,10 +184,14 @@ impl Proxy {
         }
         let Some(uri) = uri else { return problem(&Problem::new(Code::Invalid, "the path is not valid")) };
         let (mut parts, body) = request.into_parts();
+        let patience = match trigger {
+            Trigger::Invoke { limit: Some(limit) } => Some(Duration::from_secs(limit.into())),
+            _ => None,
+        };
         let forwarded = headers::Forwarded { peer, trusted: &self.trusted, trigger };
         let token = self.backend.proxy_token(&route.function);
         let trailers = headers::to_supervisor(&mut parts.headers, &forwarded, &token);
-        let call = Call { method: parts.method, uri, headers: parts.headers, trailers };
+        let call = Call { method: parts.method, uri, headers: parts.headers, trailers, patience };
         let body = match body.size_hint().exact() {
             Some(0) => CallBody::whole(Bytes::new()),
             Some(length) if length <= WHOLE => match body::collect(body).await {
@@ -217,7 +223,8 @@ impl Proxy {
                 if these.is_some() {
                     return Err(hold::not_ready(function));
                 }
-                self.held.until_awake(&*self.backend, function, tries.began).await?;
+                let patience = call.patience;
+                self.held.until_awake(&*self.backend, function, tries.began, patience).await?;
                 continue;
             }
             let Some((index, load)) = self.loads.least(&endpoints, &tries.refused) else {

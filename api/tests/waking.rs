@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use http::Response;
+use http_body_util::Full;
 use support::{Supervisor, TestApp, function, problem, text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
@@ -38,6 +39,16 @@ async fn calls_wake_a_function_that_sleeps_and_are_held_until_it_answers() {
         assert_eq!(call.await.unwrap(), 207);
     }
     assert_eq!(app.get("functions/f/invoke").await.status, 207);
+}
+
+#[tokio::test]
+async fn whoever_says_how_long_he_waits_is_not_held_longer() {
+    let (app, _echo) = asleep().await;
+    let began = Instant::now();
+    let request = app.request("GET", "functions/f/invoke").header("prefer", "wait=1");
+    let answer = app.send(request.body(Full::default()).unwrap()).await;
+    assert_eq!(answer.problem(), problem(503, "NotReady", None));
+    assert!((1.0..10.0).contains(&began.elapsed().as_secs_f64()), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

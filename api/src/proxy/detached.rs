@@ -49,8 +49,13 @@ impl Proxy {
         let Some(uri) = below(&what.path, query) else {
             return Sent::Refused("its path is not valid".to_owned());
         };
-        let call =
-            Call { method: what.method.clone(), uri, headers: self.headers(function, what), trailers: false };
+        let call = Call {
+            method: what.method.clone(),
+            uri,
+            headers: self.headers(function, what),
+            trailers: false,
+            patience: None,
+        };
         let response = match self.pass_on(function, call, CallBody::whole(what.body.clone()), endpoints).await
         {
             Ok(response) => response,

@@ -48,7 +48,7 @@ impl Held {
         (self.count.fetch_add(1, Ordering::Relaxed) < HELD_MAX).then_some(place)
     }
 
-    /// Wakes the function and returns once it has an endpoint.
+    /// Wakes the function and returns once it has an endpoint, within `patience` at most.
     ///
     /// # Errors
     /// `NotReady` if none is to be expected, not in time, or too many wait already.
@@ -57,7 +57,9 @@ impl Held {
         backend: &dyn Backend,
         function: &FunctionRef,
         began: Instant,
+        patience: Option<Duration>,
     ) -> Result<(), Problem> {
+        let within = patience.unwrap_or(WAKES_WITHIN).min(WAKES_WITHIN);
         let mut place = None;
         loop {
             match backend.wake(function).await {
@@ -77,11 +79,11 @@ impl Held {
             tokio::select! {
                 () = backend.awake(function) => return Ok(()),
                 () = self.draining.cancelled() => return Err(not_ready(function)),
-                () = sleep_until(began + WAKES_WITHIN) => {
+                () = sleep_until(began + within) => {
                     return Err(Problem::not_ready(format!(
                         "function {:?} has not started within {} s",
                         function.name.as_str(),
-                        WAKES_WITHIN.as_secs()
+                        within.as_secs()
                     )));
                 }
                 () = sleep(WAKE_EVERY) => {}
