@@ -15,6 +15,7 @@ use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use sless_backend::{CodeError, CodeStore, FunctionRef};
@@ -49,6 +50,14 @@ impl S3Store {
     /// # Errors
     /// [`CodeError::Failed`] if S3 does not answer, the keys are wrong, or the bucket may neither be used nor made.
     pub async fn open(settings: &S3Settings) -> Result<Self, CodeError> {
+        let store = Self::existing(settings);
+        store.ensure_bucket(&settings.region).await?;
+        Ok(store)
+    }
+
+    /// With a bucket that somebody else has made, or will; asks nobody.
+    #[must_use]
+    pub fn existing(settings: &S3Settings) -> Self {
         let keys = (settings.access_key_id.reveal(), settings.secret_access_key.reveal());
         let credentials = Credentials::new(keys.0, keys.1, None, None, "settings");
         // The cryptography that all of sless uses; the client's own default would bring a second one, in C.
@@ -64,9 +73,25 @@ impl S3Store {
         if let Some(endpoint) = &settings.endpoint {
             config = config.endpoint_url(endpoint);
         }
-        let store = Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() };
-        store.ensure_bucket(&settings.region).await?;
-        Ok(store)
+        Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() }
+    }
+
+    /// An URL from which whoever has it can get this zip, for so long. Asks nobody, so the zip need not be there.
+    ///
+    /// # Errors
+    /// [`CodeError::Failed`] if S3 takes no URLs that last so long (a week is the most).
+    pub async fn presign_get(
+        &self,
+        function: &FunctionRef,
+        sha256: &Digest,
+        lasts: Duration,
+    ) -> Result<String, CodeError> {
+        let key = Self::key(function, sha256);
+        let action = || format!("sign an URL for {}", self.name(&key));
+        let lasts = PresigningConfig::expires_in(lasts)
+            .map_err(|e| CodeError::Failed { action: action(), source: io::Error::other(e) })?;
+        let get = self.client.get_object().bucket(&self.bucket).key(&key).presigned(lasts).await;
+        get.map(|request| request.uri().to_owned()).map_err(|error| failed(action(), error))
     }
 
     async fn ensure_bucket(&self, region: &str) -> Result<(), CodeError> {

@@ -20,6 +20,11 @@ pub const PROXY_KEY: &str = "sless-proxy-key";
 /// A push credential for the registry, in [`BUILDS`] alone; of type `kubernetes.io/dockerconfigjson`.
 pub const REGISTRY_AUTH: &str = "sless-registry-auth";
 
+/// A `ConfigMap` in [`BUILDS`] that may be there: variables for installers, such as `PIP_INDEX_URL`, `HTTPS_PROXY` or `PIP_CERT`.
+pub const BUILD_ENVIRONMENT: &str = "sless-build-environment";
+/// A `ConfigMap` in [`BUILDS`] that may be there: its keys are files below `/var/run/sless/ca` while installers run.
+pub const BUILD_CA: &str = "sless-build-ca";
+
 /// Label: the user's namespace.
 pub const LABEL_NAMESPACE: &str = "sless.kube5s.ru/namespace";
 /// Label: the function.
