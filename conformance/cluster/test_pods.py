@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from fixtures import shared, url  # noqa: F401  (fixtures)
 from kube import get, kubectl, until
 from test_api import HELLO
 

@@ -1,5 +1,5 @@
-"""Cases on a cluster that sless is installed in (`scripts/e2e`): `--host-url` is the API's address, `SLESS_TOKEN` its admin token,
-and `kubectl` goes where `KUBECONFIG` says."""
+"""Fixtures of the cases on a cluster that sless is installed in (`scripts/e2e`): `--host-url` is the API's address, `SLESS_TOKEN` its admin token,
+and `kubectl` goes where `KUBECONFIG` says. A module and no `conftest.py`: two of that name in one run would hide one another."""
 import os
 import uuid
 
