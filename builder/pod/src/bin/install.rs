@@ -17,6 +17,11 @@ fn main() -> ExitCode {
             };
         }
     };
+    // What it runs must not read the code's address in /proc/1/environ, nor anything else of it: that is as good as a password.
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        eprintln!("error: keep installers out of this process: {error}");
+        return sless_build_pod::Exit::Again.into();
+    }
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
