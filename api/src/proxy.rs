@@ -49,6 +49,9 @@ const WENT_AWAY: &str = "the function's supervisor went away during the call";
 /// So long somebody else is waited for when all that there were have refused a call.
 const REPLACED_WITHIN: Duration = Duration::from_secs(10);
 
+/// While a call runs, its backend hears of it so often. The shortest idle time that makes sense is a few seconds.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Proxy {
@@ -205,6 +208,22 @@ impl Proxy {
         self.pass_on(&route.function, call, body, None).await.unwrap_or_else(|refusal| problem(&refusal))
     }
 
+    /// Waits for `answer`. A backend that ends what nobody calls hears all the while, and at the end, that somebody does.
+    async fn calling<T>(&self, function: &FunctionRef, answer: impl Future<Output = T>) -> T {
+        let mut answer = std::pin::pin!(answer);
+        let mut long = false;
+        loop {
+            if let Ok(answer) = tokio::time::timeout(TOLD_EVERY, answer.as_mut()).await {
+                if long {
+                    self.backend.called(function);
+                }
+                return answer;
+            }
+            long = true;
+            self.backend.called(function);
+        }
+    }
+
     /// Offers the call to one endpoint after another, of those that answer for the function or of `these`, until one takes it.
     async fn pass_on(
         &self,
@@ -248,7 +267,7 @@ impl Proxy {
             *request.method_mut() = call.method.clone();
             *request.uri_mut() = call.uri.clone();
             *request.headers_mut() = call.headers.clone();
-            match upstream.send(request).await {
+            match self.calling(function, upstream.send(request)).await {
                 Ok(response)
                     if rejected(&response)
                         && body.is_some()

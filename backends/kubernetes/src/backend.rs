@@ -49,6 +49,9 @@ impl KubernetesBackend {
     }
 }
 
+/// A function whose idle time is a few seconds costs a write so often while it is called.
+const LEAST: Duration = Duration::from_secs(1);
+
 #[async_trait]
 impl Backend for KubernetesBackend {
     fn runtimes(&self) -> Vec<Runtime> {
@@ -124,7 +127,7 @@ impl Backend for KubernetesBackend {
         let (cluster, function) = (self.cluster.clone(), function.clone());
         self.cluster.notes.spawn(async move {
             match tell(&cluster.client, &function).await {
-                Ok(()) => cluster.calls.postpone(&function, now + idle / 3),
+                Ok(()) => cluster.calls.again_at(&function, now + (idle / 3).max(LEAST)),
                 Err(error) => {
                     tracing::warn!(function = %function, error = %error, "failed to note that a function is called, trying again with a later call");
                 }

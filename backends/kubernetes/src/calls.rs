@@ -45,10 +45,10 @@ impl Calls {
         true
     }
 
-    /// It need not be looked after again before `then`.
-    pub(crate) fn postpone(&self, function: &FunctionRef, then: Instant) {
+    /// It is to be looked after again from `then` on.
+    pub(crate) fn again_at(&self, function: &FunctionRef, then: Instant) {
         if let Some(next) = self.next().get_mut(function) {
-            *next = then.max(*next);
+            *next = then;
         }
     }
 }
@@ -94,7 +94,9 @@ mod tests {
         let f = FunctionRef { namespace: "team".parse().unwrap(), name: "f".parse().unwrap() };
         let due = |after: u64| calls.due(&f, now + Duration::from_secs(after));
         assert!(due(0) && !due(4) && due(5) && !due(6) && due(10));
-        calls.postpone(&f, now + Duration::from_secs(100));
+        calls.again_at(&f, now + Duration::from_secs(100));
         assert!(!due(99) && due(100));
+        calls.again_at(&f, now + Duration::from_secs(101));
+        assert!(due(101));
     }
 }

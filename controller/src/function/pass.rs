@@ -321,7 +321,10 @@ impl Pass<'_> {
                     (false, _) => Phase::Pending,
                 };
                 found.message = (!message.is_empty()).then(|| message.clone());
-                if !(proven && pods.available > 0) {
+                // What is known to load and has to have no pod is idle while the last one goes, too: its idle time counts from when
+                // it became ready, and would begin anew.
+                let idle = proven && replicas.count == 0;
+                if !(idle || proven && pods.available > 0) {
                     found.ready = Check::no(reason, message);
                 }
                 if proven && !answers {
