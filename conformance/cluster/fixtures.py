@@ -4,8 +4,8 @@ import os
 import uuid
 
 import pytest
-from kube import Workload, delete, get, kubectl, until
-from test_api import Api
+from kube import Workload, apply, delete, namespace, obj
+from test_api import HELLO, RUNTIME, Api, pack
 
 
 class Cluster(Api):
@@ -17,6 +17,23 @@ class Cluster(Api):
     @property
     def fn_ns(self):
         return f"sless-fn-{self.ns}"
+
+    def push(self, name, lang, files):
+        """The `source` that a Function of this code has: what `sless push` prints."""
+        path = f"functions/{name}/code?runtime={RUNTIME[lang]}&entrypoint=handler.handle"
+        answer = self.api("POST", path, files if isinstance(files, bytes) else pack(files), headers={"content-type": "application/zip"})
+        assert answer.status == 201, answer
+        return {"key": answer.json["key"], "sha256": answer.json["sha256"], "contentSha256": answer.json["content_sha256"]}
+
+    def put(self, name, lang="py", files=None, trigger=True, **spec):
+        """A Function (and its trigger) by the door of Kubernetes."""
+        apply(namespace(self.ns))
+        files = files or {f"handler.{lang}": HELLO[lang]}
+        source = {"source": self.push(name, lang, files)} if "source" not in spec else {}
+        apply(obj("Function", self.ns, name, {"runtime": RUNTIME[lang]} | source | spec))
+        if trigger:
+            apply(obj("Trigger", self.ns, f"{name}-http", {"type": "http", "functionRef": name}))
+        return self.workload(name)
 
 
 @pytest.fixture(scope="session")
