@@ -99,8 +99,9 @@ def test_fr_32_a_name_that_cannot_be_is_refused_at_both_doors(shared, name):
 
 def test_fr_32_long_names_do_not_meet(shared):
     names = ["a", "n" * 52, "n" * 53, "n" * 62 + "a", "n" * 62 + "b"]
-    for name in names:
-        shared.put(name, files={"handler.py": f"def handle(e, c):\n    return {name!r}\n"}).ready()
+    workloads = [shared.put(name, files={"handler.py": f"def handle(e, c):\n    return {name!r}\n"}) for name in names]
+    for workload in workloads:
+        workload.ready()
     for name in names:
         assert shared.until(lambda: (a := shared.fn(name)).status == 200 and a, 30).text == name
     services = [s["metadata"]["name"] for s in get("services", ns=shared.fn_ns) if s["metadata"]["labels"].get("sless.kube5s.ru/function") in names]

