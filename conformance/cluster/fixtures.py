@@ -1,11 +1,18 @@
 """Fixtures of the cases on a cluster that sless is installed in (`scripts/e2e`): `--host-url` is the API's address, `SLESS_TOKEN` its admin token,
 and `kubectl` goes where `KUBECONFIG` says. A module and no `conftest.py`: two of that name in one run would hide one another."""
+import json
 import os
 import uuid
 
 import pytest
 from kube import Workload, apply, delete, namespace, obj
 from test_api import HELLO, RUNTIME, Api, pack
+
+
+def npm(postinstall, handler, **files):
+    """A Node function whose install runs a script: npm is not called for a package without dependencies."""
+    manifest = {"name": "x", "version": "1.0.0", "scripts": {"postinstall": postinstall}, "dependencies": {"dep": "file:./dep"}}
+    return {"handler.js": handler, "package.json": json.dumps(manifest), "dep/package.json": json.dumps({"name": "dep", "version": "1.0.0"}), "dep/index.js": ""} | files
 
 
 class Cluster(Api):

@@ -5,7 +5,7 @@ import os
 import time
 
 import pytest
-from fixtures import cluster, url  # noqa: F401  (fixtures)
+from fixtures import cluster, npm, url  # noqa: F401  (fixtures)
 from kube import apply, delete, get, kubectl, obj, until
 
 
@@ -86,8 +86,7 @@ def test_a_function_that_is_deleted_is_visible_until_it_is_gone(cluster):
 
 
 def test_a_build_that_runs_ends_with_its_function(cluster):
-    files = {"handler.js": "exports.handle = () => 1\n", "package.json": json.dumps({"name": "x", "version": "1.0.0", "scripts": {"postinstall": "sleep 120"}})}
-    cluster.put("f-js", "js", files)
+    cluster.put("f-js", "js", npm("sleep 120", "exports.handle = () => 1\n"))
     chosen = f"sless.kube5s.ru/namespace={cluster.ns},sless.kube5s.ru/function=f-js"
     until(lambda: get("pods", ns="sless-builds", selector=chosen), 30, what=cluster.workload("f-js").why)
     delete("functions.sless.kube5s.ru", "f-js", cluster.ns)

@@ -132,7 +132,8 @@ def test_notes_in_a_database(shared, database):
 
 def test_pg_query(shared, sless, database):
     by_kubectl(shared, "pg-query", sless, secrets=["db"], timeoutSec=4)
-    answer = call(shared, "pg-query", {"query": "SELECT %s::int AS n", "parameters": [7]})
+    # What a pod may reach is open to it within about a second of its start.
+    answer = until(lambda: (a := call(shared, "pg-query", {"query": "SELECT %s::int AS n", "parameters": [7]})).status == 200 and a, 10)
     assert (answer.status, answer.json) == (200, {"columns": ["n"], "rows": [[7]], "more": False}), answer
     assert "read-only" in shared.fn("pg-query", body={"query": "CREATE TABLE sneaked_in (n int)"}).json["error"]
 

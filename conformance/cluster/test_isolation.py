@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from fixtures import shared, url  # noqa: F401  (fixtures)
+from fixtures import npm, shared, url  # noqa: F401  (fixtures)
 from kube import get, kubectl, until
 from test_api import pack
 
@@ -156,7 +156,9 @@ def test_a_token_of_one_function_is_not_one_of_another(shared, hostile):
 
 def test_it_finds_no_credential(hostile):
     env = hostile("env")
-    assert not {name for name in env if name.startswith(("KUBERNETES_", "SLESS_")) and name not in ("SLESS_NAMESPACE", "SLESS_FUNCTION", "SLESS_REVISION")}, env
+    assert {name for name in env if name.startswith("SLESS_")} == {"SLESS_NAMESPACE", "SLESS_FUNCTION", "SLESS_REVISION"}, env
+    # Kubelets name the API server's address to every container, whatever a pod says; no other service is named.
+    assert not {name for name in env if name.endswith(("_SERVICE_HOST", "_SERVICE_PORT")) and not name.startswith("KUBERNETES_")}, env
     paths = ["/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/fd/*", "/var/run/secrets/kubernetes.io/serviceaccount/token", "/var/run/sless/*", "/var/run/sless/*/*", "/run/sless/*", "/var/spool/sless/*", "/var/spool/sless"]
     got = {path: how for path, how in hostile("read", paths=paths).items() if how.startswith("read")}
     assert not got, got
@@ -192,7 +194,7 @@ def say(*words): out.append(" ".join(str(w) for w in words))
 for name, value in sorted(os.environ.items()): say("ENV", name, value)
 paths = ["/proc/1/environ", "/proc/%d/environ" % os.getppid(), "/var/run/secrets/kubernetes.io/serviceaccount/token", "/root/.docker/config.json"]
 for path in paths + glob.glob("/var/run/sless/**", recursive=True) + glob.glob("/work/**", recursive=True)[:200] + glob.glob("/tmp/**", recursive=True)[:200]:
-    try: say("READ", path, repr(open(path, "rb").read(600)))
+    try: say("READ", path, repr(open(path, "rb").read(5000)))
     except OSError as e: say("NOT", path, e.strerror)
 for host, port in TARGETS:
     try: socket.create_connection((host, port), 2).close(); say("OPEN", host, port)
@@ -205,12 +207,12 @@ setup(name="evil", version="1", py_modules=["evil"])
 SPY_JS = """
 const fs = require("fs"), net = require("net"), path = require("path"), out = [], say = (...w) => out.push(w.join(" "));
 for (const [n, v] of Object.entries(process.env)) say("ENV", n, v);
-const read = (p) => { try { say("READ", p, JSON.stringify(fs.readFileSync(p, "latin1").slice(0, 600))) } catch (e) { say("NOT", p, e.code) } };
+const read = (p) => { try { say("READ", p, JSON.stringify(fs.readFileSync(p, "latin1").slice(0, 5000))) } catch (e) { say("NOT", p, e.code) } };
 const walk = (d) => { try { for (const e of fs.readdirSync(d, { withFileTypes: true })) { const p = path.join(d, e.name); if (e.isDirectory()) walk(p); else read(p) } } catch (e) { say("NOT", d, e.code) } };
 ["/proc/1/environ", `/proc/${process.ppid}/environ`, "/var/run/secrets/kubernetes.io/serviceaccount/token", "/root/.docker/config.json"].forEach(read); walk("/var/run/sless");
 const one = ([h, p]) => new Promise((done) => { const s = net.connect({ host: h, port: p }); s.setTimeout(2000); const end = (w) => { say(w, h, p); s.destroy(); done() };
   s.on("connect", () => end("OPEN")); s.on("error", () => end("SHUT")); s.on("timeout", () => end("SHUT")) });
-Promise.all(TARGETS.map(one)).then(() => { say("UID", process.getuid()); fs.mkdirSync("node_modules/evil", { recursive: true }); fs.writeFileSync("node_modules/evil/report.txt", out.join("\\n")); fs.writeFileSync("report.txt", out.join("\\n")) });
+Promise.all(TARGETS.map(one)).then(() => { say("UID", process.getuid()); fs.writeFileSync("node_modules/report.txt", out.join("\\n")) });
 """
 
 
@@ -237,8 +239,7 @@ def test_a_hostile_build_gets_nothing(shared, lang):
     shared.put("victim", files={"handler.py": f"CANARY = '{canary}'\ndef handle(e, c):\n    return 1\n"}, env={"WORD": canary}).ready()
     name, targets = f"spy-{lang}", json.dumps(spy_targets())
     files = {"py": {"handler.py": "import evil\ndef handle(e, c):\n    return evil.REPORT\n", "requirements.txt": "./evil\n", "evil/setup.py": SPY_PY.replace("TARGETS", targets)},
-             "js": {"handler.js": "const fs = require('fs'); exports.handle = () => fs.readFileSync(['report.txt', 'node_modules/evil/report.txt'].find(fs.existsSync), 'utf8')\n", "spy.js": SPY_JS.replace("TARGETS", targets),
-                    "package.json": json.dumps({"name": "x", "version": "1.0.0", "scripts": {"postinstall": "node spy.js"}})}}[lang]
+             "js": npm("node spy.js", "const fs = require('fs'); exports.handle = () => fs.readFileSync('node_modules/report.txt', 'utf8')\n", **{"spy.js": SPY_JS.replace("TARGETS", targets)})}[lang]
     shared.put(name, lang, files).ready(within=150)
     text = shared.until(lambda: (a := shared.fn(name)).status == 200 and a, 30).text
     lines = text.splitlines()
@@ -246,9 +247,10 @@ def test_a_hostile_build_gets_nothing(shared, lang):
     assert "UID 0" not in lines and not [line for line in lines if line.startswith("OPEN")], text
     seen = {what for what, value in secrets_of_the_installation().items() if value.strip() in text}
     assert not seen and canary not in text, (seen, text)
-    assert not [line for line in lines if line.startswith("READ") and ("/secrets/" in line or "/registry/" in line or "docker" in line)], text
+    read = [line.split()[1] for line in lines if line.startswith("READ")]
+    assert read and not [path for path in read if "/secrets/" in path or "/registry/" in path or "docker" in path], text
     # The address that the code was fetched from is nobody's but the installer's.
-    assert "X-Amz-Signature" not in text and not [line for line in lines if line.startswith("ENV CODE_URL")], text
+    assert "x-amz-signature" not in text.lower(), text
 
 
 @pytest.mark.parametrize("link", ["/etc/passwd", "../../../etc/passwd", "/var/run/sless/registry/config.json", "/proc/1/environ"])
@@ -259,15 +261,14 @@ def test_a_link_out_of_the_tree_is_refused(shared, link):
 
 def test_a_link_that_an_installer_makes_is_not_followed(shared):
     """Made by a script in the build, past all checks of the zip: what it points at is not in the image."""
-    files = {"handler.js": "const fs = require('fs'); exports.handle = () => { try { return fs.lstatSync('node_modules/evil/stolen').isSymbolicLink() ? 'a link' : fs.readFileSync('node_modules/evil/stolen', 'latin1') } catch (e) { return e.code } }\n",
-             "package.json": json.dumps({"name": "x", "version": "1.0.0", "dependencies": {"evil": "file:./evil"}}),
-             "evil/package.json": json.dumps({"name": "evil", "version": "1.0.0"}), "evil/index.js": "1\n"}
-    workload = shared.put("linker", "js", files | {"package.json": json.dumps({"name": "x", "version": "1.0.0", "scripts": {"postinstall": "mkdir -p node_modules/evil && ln -sf /var/run/sless/registry/config.json node_modules/evil/stolen && ln -sf /etc/passwd stolen"}})})
-    def over():
-        return (workload.function() or {}).get("status", {}).get("phase") in ("Ready", "Failed")
-    until(over, 120, what=workload.why)
-    if workload.function()["status"]["phase"] == "Ready":
-        answer = shared.until(lambda: (a := shared.fn("linker")).status == 200 and a, 30)
-        assert answer.text in ("a link", "ENOENT"), answer
-    else:
-        assert "stolen" in workload.function()["status"]["message"]
+    look = "p => { try { return fs.lstatSync(p).isSymbolicLink() ? 'a link' : fs.readFileSync(p, 'latin1') } catch (e) { return e.code } }"
+    script = "ln -sf /var/run/sless/registry/config.json node_modules/stolen && ln -sf /etc/passwd node_modules/passwd && ln -sf / node_modules/all && echo yes > node_modules/ran"
+    handler = f"const fs = require('fs'); exports.handle = () => ['ran', 'stolen', 'passwd', 'all'].map(n => 'node_modules/' + n).map({look})\n"
+    workload = shared.put("linker", "js", npm(script, handler))
+    until(lambda: (workload.function() or {}).get("status", {}).get("phase") in ("Ready", "Failed"), 120, what=workload.why)
+    status = workload.function()["status"]
+    if status["phase"] == "Failed":
+        assert "node_modules/" in status["message"], status         # refused, by name
+        return
+    ran, *links = shared.until(lambda: (a := shared.fn("linker")).status == 200 and a, 30).json
+    assert ran == "yes\n" and set(links) <= {"a link", "ENOENT"}, links

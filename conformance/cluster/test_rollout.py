@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from fixtures import shared, url  # noqa: F401  (fixtures)
+from fixtures import npm, shared, url  # noqa: F401  (fixtures)
 from kube import get, kubectl, until
 
 RATE = 100
@@ -119,7 +119,7 @@ def images_of(shared, name):
 def test_controller_and_api_that_are_killed_come_back_and_build_once(shared):
     """Both kinds of pods at once, while a build runs: what they were about to do is done, once."""
     workload = deploy(shared, "killed")
-    slow = {"handler.js": "exports.handle = () => 'built'\n", "package.json": '{"name": "x", "version": "1.0.0", "scripts": {"postinstall": "sleep 6"}}'}
+    slow = npm("sleep 6", "exports.handle = () => 'built'\n")
     building = shared.put("slowly", "js", slow)
     chosen = f"sless.kube5s.ru/namespace={shared.ns},sless.kube5s.ru/function=slowly"
     seen, over = set(), threading.Event()
