@@ -193,7 +193,7 @@ out = []
 def say(*words): out.append(" ".join(str(w) for w in words))
 for name, value in sorted(os.environ.items()): say("ENV", name, value)
 paths = ["/proc/1/environ", "/proc/%d/environ" % os.getppid(), "/var/run/secrets/kubernetes.io/serviceaccount/token", "/root/.docker/config.json"]
-for path in paths + glob.glob("/var/run/sless/**", recursive=True) + glob.glob("/work/**", recursive=True)[:200] + glob.glob("/tmp/**", recursive=True)[:200]:
+for path in paths + [p for p in glob.glob("/var/run/sless/**", recursive=True) if not p.startswith("/var/run/sless/ca")] + glob.glob("/work/**", recursive=True)[:200] + glob.glob("/tmp/**", recursive=True)[:200]:
     try: say("READ", path, repr(open(path, "rb").read(5000)))
     except OSError as e: say("NOT", path, e.strerror)
 for host, port in TARGETS:
@@ -209,7 +209,7 @@ const fs = require("fs"), net = require("net"), path = require("path"), out = []
 for (const [n, v] of Object.entries(process.env)) say("ENV", n, v);
 const read = (p) => { try { say("READ", p, JSON.stringify(fs.readFileSync(p, "latin1").slice(0, 5000))) } catch (e) { say("NOT", p, e.code) } };
 const walk = (d) => { try { for (const e of fs.readdirSync(d, { withFileTypes: true })) { const p = path.join(d, e.name); if (e.isDirectory()) walk(p); else read(p) } } catch (e) { say("NOT", d, e.code) } };
-["/proc/1/environ", `/proc/${process.ppid}/environ`, "/var/run/secrets/kubernetes.io/serviceaccount/token", "/root/.docker/config.json"].forEach(read); walk("/var/run/sless");
+["/proc/1/environ", `/proc/${process.ppid}/environ`, "/var/run/secrets/kubernetes.io/serviceaccount/token", "/root/.docker/config.json"].forEach(read); (fs.existsSync("/var/run/sless") ? fs.readdirSync("/var/run/sless") : []).filter(d => d !== "ca").forEach(d => walk("/var/run/sless/" + d));
 const one = ([h, p]) => new Promise((done) => { const s = net.connect({ host: h, port: p }); s.setTimeout(2000); const end = (w) => { say(w, h, p); s.destroy(); done() };
   s.on("connect", () => end("OPEN")); s.on("error", () => end("SHUT")); s.on("timeout", () => end("SHUT")) });
 Promise.all(TARGETS.map(one)).then(() => { say("UID", process.getuid()); fs.writeFileSync("node_modules/report.txt", out.join("\\n")) });
@@ -250,7 +250,8 @@ def test_a_hostile_build_gets_nothing(shared, lang):
     read = [line.split()[1] for line in lines if line.startswith("READ")]
     assert read and not [path for path in read if "/secrets/" in path or "/registry/" in path or "docker" in path], text
     # The address that the code was fetched from is nobody's but the installer's.
-    assert "x-amz-signature" not in text.lower(), text
+    signed = [line.split()[:2] for line in lines if "x-amz-signature" in line.lower()]
+    assert not signed, f"a script of the build reads the presigned address of the code in {signed}"
 
 
 @pytest.mark.parametrize("link", ["/etc/passwd", "../../../etc/passwd", "/var/run/sless/registry/config.json", "/proc/1/environ"])
