@@ -32,7 +32,6 @@ def full(cluster):
         cluster.put(f"f-{lang}", lang)
     apply(obj("Trigger", cluster.ns, "hosted", {"type": "http", "functionRef": "f-py", "host": f"{cluster.ns}.{os.environ['SLESS_E2E_HOST_SUFFIX']}"}),
           obj("FunctionJob", cluster.ns, "once", {"functionRef": "f-py", "runId": 1, "payload": {"name": "Ada"}}))
-    cluster.push("f-loose", "py", {"handler.py": "def handle(e): pass\n"})      # code that no Function names
     for lang in ("py", "js"):
         cluster.workload(f"f-{lang}").ready()
     until(lambda: ingresses(cluster.ns), 20)
@@ -68,6 +67,16 @@ def test_a_namespace_goes_with_all_that_is_in_it(cluster):
     gone(cluster, 60)
     assert time.monotonic() - began < 60
     assert cluster.fn("f-py", body={"name": "Ada"}).status == 404
+
+
+def test_code_that_no_function_names_goes_with_its_namespace(cluster):
+    """What `sless push` sent for an object that was never applied."""
+    cluster.put("f-py")
+    cluster.push("f-loose", "py", {"handler.py": "def handle(e): pass\n"})
+    cluster.workload("f-py").ready()
+    assert any("/f-loose/" in key for key in in_s3(cluster.ns))
+    delete("namespace", cluster.ns)
+    gone(cluster, 60)
 
 
 def test_a_function_that_is_deleted_is_visible_until_it_is_gone(cluster):
