@@ -77,7 +77,7 @@ def test_code_that_no_function_names_goes_with_its_namespace(cluster):
     cluster.workload("f-py").ready()
     assert any("/f-loose/" in key for key in in_s3(cluster.ns))
     delete("namespace", cluster.ns)
-    gone(cluster, 60)
+    gone(cluster, 30)
 
 
 def test_a_function_that_is_deleted_is_visible_until_it_is_gone(cluster):
