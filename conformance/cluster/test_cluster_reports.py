@@ -52,7 +52,6 @@ def test_fr_22_long_calls_survive_updates_and_the_loss_of_a_pod(shared):
     assert not [a for a in answers if a.status != 200] and len(answers) > 60, [a for a in answers if a.status != 200][:3]
 
 
-@pytest.mark.xfail(strict=True, reason="a running call does not put off the end of its function's idle time: the pod drains under it")
 def test_fr_23_idle_begins_when_the_last_call_has_ended(shared):
     workload = shared.put("idle", files={"handler.py": "import time\ndef handle(e, c):\n    time.sleep(e['sec'])\n    return 'whole'\n"}, trigger=False, minReplicas=0, idleTimeoutSec=3, timeoutSec=60)
     workload.ready()
