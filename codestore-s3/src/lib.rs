@@ -19,7 +19,7 @@ use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use sless_backend::{CodeError, CodeStore, FunctionRef};
-use sless_core::Digest;
+use sless_core::{Digest, Namespace};
 use tokio::io::AsyncWriteExt;
 
 pub use settings::{S3Settings, SettingsError};
@@ -92,6 +92,26 @@ impl S3Store {
             .map_err(|e| CodeError::Failed { action: action(), source: io::Error::other(e) })?;
         let get = self.client.get_object().bucket(&self.bucket).key(&key).presigned(lasts).await;
         get.map(|request| request.uri().to_owned()).map_err(|error| failed(action(), error))
+    }
+
+    /// Removes all zips of a namespace, also of functions that were never made.
+    ///
+    /// # Errors
+    /// [`CodeError::Failed`]; the same again goes on where this has ended.
+    pub async fn forget(&self, namespace: &Namespace) -> Result<usize, CodeError> {
+        let prefix = format!("{namespace}/");
+        let mut pages =
+            self.client.list_objects_v2().bucket(&self.bucket).prefix(&prefix).into_paginator().send();
+        let mut forgotten = 0;
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| failed(format!("list {}", self.name(&prefix)), error))?;
+            for key in page.contents().iter().filter_map(|object| object.key()) {
+                let deleted = self.client.delete_object().bucket(&self.bucket).key(key).send().await;
+                deleted.map_err(|error| failed(format!("remove {}", self.name(key)), error))?;
+                forgotten += 1;
+            }
+        }
+        Ok(forgotten)
     }
 
     async fn ensure_bucket(&self, region: &str) -> Result<(), CodeError> {

@@ -82,3 +82,27 @@ async fn a_server_that_is_away_is_named_as_the_reason() {
     assert_eq!(action, "use the bucket \"bucket\"");
     assert!(source.to_string().contains("refused"), "{source}");
 }
+
+#[tokio::test]
+async fn the_code_of_a_namespace_goes_as_a_whole_and_no_other_does() {
+    for server in servers() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = S3Store::open(&settings(&server, &bucket("forget"))).await.unwrap();
+        let zip = folder.path().join("zip");
+        std::fs::write(&zip, b"zip").unwrap();
+        let digest = sless_core::Digest::new([1; 32]);
+        let function = |namespace: &str, name: &str| sless_backend::FunctionRef {
+            namespace: namespace.parse().unwrap(),
+            name: name.parse().unwrap(),
+        };
+        let stays = function("team-b", "f");
+        for function in [&function("team", "f"), &function("team", "g"), &stays] {
+            store.put_if_absent(function, &digest, &zip).await.unwrap();
+        }
+        let team = "team".parse().unwrap();
+        assert_eq!(store.forget(&team).await.unwrap(), 2);
+        assert_eq!(store.forget(&team).await.unwrap(), 0);
+        assert_eq!(store.list(&function("team", "f")).await.unwrap(), []);
+        assert_eq!(store.list(&stays).await.unwrap(), [digest]);
+    }
+}

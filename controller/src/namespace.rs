@@ -11,7 +11,7 @@ use sless_crds::names;
 
 use crate::applied::{self, ensure};
 use crate::context::Context;
-use crate::error::{Error, acting};
+use crate::error::{Error, acting, chain};
 use crate::function::PULL_SECRET;
 use crate::objects::meta;
 use crate::quota::Quota;
@@ -137,7 +137,7 @@ pub(crate) async fn sweep(context: &Context, namespace: &Namespace) -> Result<()
             && live.labels().get(names::LABEL_NAMESPACE).map(String::as_str) == Some(namespace.as_str())
             && live.labels().get(names::LABEL_MANAGED_BY).map(String::as_str) == Some(names::MANAGER)
     });
-    if staying || !ours || functions().is_some() {
+    if staying || functions().is_some() {
         return Ok(());
     }
     let api: Api<KubeNamespace> = Api::all(context.client.clone());
@@ -146,13 +146,23 @@ pub(crate) async fn sweep(context: &Context, namespace: &Namespace) -> Result<()
     if there.is_some_and(|there| there.metadata.deletion_timestamp.is_none()) {
         return Ok(());
     }
-    match api.delete(&name, &DeleteParams::default()).await {
-        Err(error) if !crate::error::is_absent(&error) => Err(acting("delete the namespace", &name)(error)),
-        _ => {
-            tracing::info!(namespace = %namespace, "removed {name}: its namespace is gone");
-            Ok(())
+    if ours {
+        match api.delete(&name, &DeleteParams::default()).await {
+            Err(error) if !crate::error::is_absent(&error) => {
+                return Err(acting("delete the namespace", &name)(error));
+            }
+            _ => tracing::info!(namespace = %namespace, "removed {name}: its namespace is gone"),
         }
     }
+    // Code can be kept for a function that nobody has made.
+    match context.code.forget(namespace).await {
+        Ok(0) => {}
+        Ok(zips) => tracing::info!(namespace = %namespace, zips, "removed code of {namespace}: it is gone"),
+        Err(error) => {
+            tracing::warn!(namespace = %namespace, error = %chain(&error), "remove the code of {namespace}")
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
