@@ -69,7 +69,6 @@ def test_a_namespace_goes_with_all_that_is_in_it(cluster):
     assert cluster.fn("f-py", body={"name": "Ada"}).status == 404
 
 
-@pytest.mark.xfail(strict=True, reason="code that was pushed and never named by a Function stays in S3")
 def test_code_that_no_function_names_goes_with_its_namespace(cluster):
     """What `sless push` sent for an object that was never applied."""
     cluster.put("f-py")
