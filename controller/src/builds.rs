@@ -243,12 +243,8 @@ async fn conclude(
             (notes, State::Ready, Phase::Ready, None)
         }
         Outcome::Refused { container, message } => {
-            let tail = deliver::tail(context, &name, container).await;
-            let message = if tail.is_empty() || message.contains(&tail) {
-                message
-            } else {
-                format!("{message}\n{tail}")
-            };
+            let tail = deliver::tail(context, &name, container, &message).await;
+            let message = if tail.is_empty() { message } else { format!("{message}\n{tail}") };
             span.in_scope(|| tracing::info!("build {name} of {}/{} failed", wish.of.namespace, wish.of.name));
             context.metrics.build("refused");
             if wish.kind == Kind::Rebase {

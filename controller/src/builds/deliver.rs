@@ -34,8 +34,8 @@ struct Line {
     text: String,
 }
 
-/// The last lines that a container of a build wrote; nothing if they can't be had.
-pub(super) async fn tail(context: &Context, job: &str, container: &str) -> String {
+/// The last lines that a container of a build wrote, without those that `message` says already; nothing if they can't be had.
+pub(super) async fn tail(context: &Context, job: &str, container: &str, message: &str) -> String {
     let params = LogParams {
         container: Some(container.to_owned()),
         tail_lines: Some(TAIL_LINES),
@@ -43,7 +43,19 @@ pub(super) async fn tail(context: &Context, job: &str, container: &str) -> Strin
     };
     let log = read(context, job, &params).await.unwrap_or_default();
     let lines: Vec<String> = log.lines().map(plain).collect();
-    troubles::end_of(&lines.join("\n"), TAIL_MAX).to_owned()
+    troubles::end_of(&news(&lines, message).join("\n"), TAIL_MAX).to_owned()
+}
+
+/// Each line once, and none that is in the message or has it: the step's own last words.
+fn news<'a>(lines: &'a [String], message: &str) -> Vec<&'a str> {
+    let mut kept: Vec<&str> = Vec::new();
+    for line in lines {
+        let line = line.trim_end();
+        if !line.is_empty() && !message.contains(line) && !line.contains(message) && !kept.contains(&line) {
+            kept.push(line);
+        }
+    }
+    kept
 }
 
 /// The text of a line, which is JSON unless something else than our programs wrote it.
@@ -150,5 +162,14 @@ mod tests {
             "no such package"
         );
         assert_eq!(plain("exec format error"), "exec format error");
+    }
+
+    #[test]
+    fn a_message_is_not_said_again_by_the_lines_below_it() {
+        let message = "pip failed (exit code 1): no six";
+        let lines =
+            ["Collecting six", "no six", "", "error: pip failed (exit code 1): no six", "Collecting six"];
+        let lines: Vec<String> = lines.map(str::to_owned).into();
+        assert_eq!(news(&lines, message), ["Collecting six"]);
     }
 }
