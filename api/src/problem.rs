@@ -208,7 +208,9 @@ impl From<StoreError> for Problem {
             StoreError::Gone => Self::new(Code::NotFound, "it is not there any more"),
             StoreError::Away { .. } => {
                 tracing::warn!(error = %chain(&error), "what keeps functions and records can't be used now");
-                Self::unavailable("what keeps functions and records can't be used now, try again")
+                Self::unavailable(
+                    "what keeps functions and records (the database; on a cluster also its API server) can't be used now, try again",
+                )
             }
             StoreError::Failed { .. } => Self::internal("read or write what is kept", &error),
         }
