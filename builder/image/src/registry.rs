@@ -218,9 +218,11 @@ impl Registry {
                     source: Box::new(source),
                 })?,
             };
-            let more = page.tags.len() >= TAGS_A_PAGE;
-            all.extend(page.tags);
-            if !more {
+            let (full, before) = (page.tags.len() >= TAGS_A_PAGE, all.len());
+            // Some registries know no pages, and give all of it each time.
+            let new: Vec<_> = page.tags.into_iter().filter(|tag| !all.contains(tag)).collect();
+            all.extend(new);
+            if !full || all.len() == before {
                 return Ok(all);
             }
         }

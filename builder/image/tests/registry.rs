@@ -110,7 +110,12 @@ async fn tags_are_removed_and_what_is_gone_is_no_fault() {
     assert_eq!(registry.remove(&repository, &["1".to_owned(), "never".to_owned()]).await.unwrap(), 1);
     assert!(registry.digest(&format!("{repository}:1")).await.is_err());
     assert!(registry.digest(&format!("{repository}:2")).await.is_ok());
-    assert_eq!(registry.remove(&repository, &[]).await.unwrap(), 2);
+    // More than a page of them, each of the same image.
+    let added = [layer(folder.path(), "code", "many")];
+    for n in 0..120 {
+        registry.append(&base, &format!("{repository}:t{n}"), &added).await.unwrap();
+    }
+    assert_eq!(registry.remove(&repository, &[]).await.unwrap(), 3);
     assert_eq!(registry.remove(&repository, &[]).await.unwrap(), 0);
     assert_eq!(registry.remove(&format!("{host}/{}", fresh("never")), &[]).await.unwrap(), 0);
 }
