@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, SecondsFormat, Utc};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sless_image::{Added, Layer, Registry, RegistryError, pack};
@@ -18,29 +18,6 @@ use crate::{DEPENDENCIES, Dependencies, Exit, FUNCTION, FUNCTION_DIR, Failed, PL
 
 /// A plan has a few hundred bytes.
 const PLAN_BYTES: u64 = 64 << 10;
-
-/// Settings, all from the environment.
-#[derive(Debug, Parser)]
-#[command(
-    name = "sless-pack",
-    version,
-    about = "Appends a built function to its runtime's image, and pushes that",
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true
-)]
-pub struct Settings {
-    #[command(subcommand)]
-    pub command: Option<Command>,
-    #[command(flatten)]
-    pub pack: Pack,
-}
-
-/// What else it does.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Removes tags of a repository; gone already is success
-    Remove(Remove),
-}
 
 /// How the registry is reached.
 #[derive(Debug, Args)]
@@ -53,8 +30,13 @@ pub struct Access {
     pub registry_config: PathBuf,
 }
 
-/// What is packed, on what, and where it goes.
-#[derive(Debug, Args)]
+/// What is packed, on what, and where it goes: all from the environment.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sless-pack",
+    version,
+    about = "Appends a built function to its runtime's image, and pushes that; `sless-pack remove` removes tags"
+)]
 pub struct Pack {
     /// The runtime's image
     #[arg(long, env)]
@@ -80,8 +62,13 @@ pub struct Pack {
     pub termination_log: PathBuf,
 }
 
-/// Which tags go.
-#[derive(Debug, Args)]
+/// Which tags go. A parser of its own, as variables do not count for clap when it looks which of two groups was given.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sless-pack remove",
+    version,
+    about = "Removes tags of a repository; gone already is success"
+)]
 pub struct Remove {
     /// REGISTRY/REPOSITORY
     pub repository: String,

@@ -161,3 +161,24 @@ fn wheel() -> Vec<u8> {
         (&format!("{info}/RECORD"), ""),
     ])
 }
+
+async fn pack(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sless-pack"));
+    command.env_clear().env("TERMINATION_LOG", folder.path().join("log")).env("WORK", folder.path());
+    let output = command.args(arguments).envs(variables.iter().copied()).output().await.unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test]
+async fn removing_tags_needs_no_setting_of_packing_and_packing_needs_its_own() {
+    // Nobody listens there: it has got as far as asking.
+    let insecure = ("REGISTRY_INSECURE", "true");
+    let (code, said) = pack(&["remove", "127.0.0.1:9/team/f"], &[insecure]).await;
+    assert_eq!(code, Some(75), "{said}");
+    let (code, said) = pack(&[], &[insecure]).await;
+    assert_eq!(code, Some(78), "{said}");
+    let whole = [insecure, ("BASE", "127.0.0.1:9/base:1"), ("TARGET", "127.0.0.1:9/team/f:1")];
+    let (code, said) = pack(&[], &whole).await;
+    assert!(code == Some(1) && said.contains("No such file"), "{code:?} {said}");
+}
